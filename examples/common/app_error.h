@@ -1,0 +1,13 @@
+/* What went wrong, for programs: a sentence per thread, like the library's own. Functions of the programs return ofl_status and set it. */
+#ifndef OFLOAD_APP_ERROR_H
+#define OFLOAD_APP_ERROR_H
+
+#include <ofload/status.h>
+
+/* Sets the sentence and returns status. */
+ofl_status app_fail(ofl_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Takes the library's sentence over and returns status. */
+ofl_status app_forward(ofl_status status);
+const char *app_error(void);
+
+#endif

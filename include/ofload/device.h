@@ -1,0 +1,97 @@
+/* A device: memory, streams, events, copies. Two back ends: "cuda:N" (the CUDA Runtime) and "sim:…" (this machine's own memory behind a modelled link).
+ *
+ * A spec of the simulated device: sim:KEY=VALUE,…   vram=SIZE (needed)  h2d=RATE (needed)  h2d_pageable=RATE (default h2d)  d2h=RATE (default h2d)
+ *   start=SECONDS per copy, e.g. 5us (default 0)  clock=wall|virtual (default wall)  order=SEED (any legal order, seeded; default 0 = submission order)
+ *   runtime=SIZE already taken by a pretended context (default 0)  pinnable=SIZE (default: no limit)
+ *
+ * Streams: an ofl_stream * is the back end's own handle. On "cuda" it is a cudaStream_t cast, and any cudaStream_t may be passed (the legacy default stream as
+ * cudaStreamLegacy, since NULL means "the calling thread"). Work in one stream runs in order; streams are ordered among each other by events alone.
+ *
+ * Threads: every function may be called from any thread; one stream or event must not be used by two threads at once. */
+#ifndef OFLOAD_DEVICE_H
+#define OFLOAD_DEVICE_H
+
+#include <stddef.h>
+#include <ofload/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ofl_device ofl_device;
+typedef struct ofl_stream ofl_stream;
+typedef struct ofl_event ofl_event;
+
+typedef struct ofl_device_info {
+    uint32_t struct_size;
+    uint32_t simulated;
+    uint32_t virtual_clock;     /* sim with clock=virtual: time passes only as modelled */
+    uint32_t host_readable;     /* 1: the host may read device pointers (sim: device memory is host memory) */
+    const char *name;           /* "NVIDIA GeForce RTX 3060" or "simulated"; borrowed */
+    const char *spec;           /* as opened */
+    const char *pci_id;         /* "" if none */
+    const char *uuid;           /* "" if none */
+    int32_t numa_node;          /* -1 unknown */
+} ofl_device_info;
+
+typedef struct ofl_memory_info {
+    uint32_t struct_size;
+    uint64_t total_bytes;
+    uint64_t free_bytes;        /* now; others may take it */
+    uint64_t used_bytes;        /* by this ofl_device's allocations */
+    uint64_t peak_bytes;        /* highest used_bytes since it was opened */
+    uint64_t pinned_bytes;      /* host memory page-locked through this device now */
+} ofl_memory_info;
+
+typedef enum ofl_direction { OFL_HOST_TO_DEVICE, OFL_DEVICE_TO_HOST } ofl_direction;
+typedef enum ofl_host_memory { OFL_HOST_PAGEABLE, OFL_HOST_PINNED } ofl_host_memory;
+
+/* OFL_ERROR_ARGUMENT (spec), _UNSUPPORTED (built without CUDA), _NO_DRIVER, _NO_DEVICE. */
+OFL_API ofl_status ofl_device_open(const char *spec, ofl_device **out);
+/* Waits for all its work. Memory, streams and events made on it must be gone. NULL is allowed. */
+OFL_API void ofl_device_close(ofl_device *device);
+OFL_API ofl_status ofl_device_info_get(const ofl_device *device, ofl_device_info *out);
+OFL_API ofl_status ofl_device_memory_get(ofl_device *device, ofl_memory_info *out);
+
+/* Device memory, 256-byte aligned. bytes > 0. OFL_ERROR_DEVICE_MEMORY with bytes needed and there. free: waits for work that uses it (drain first). */
+OFL_API ofl_status ofl_device_alloc(ofl_device *device, uint64_t bytes, void **out);
+OFL_API void ofl_device_free(ofl_device *device, void *pointer);
+/* Page-locked host memory, page aligned, mapped so that the device can read it. OFL_ERROR_PINNED_MEMORY. */
+OFL_API ofl_status ofl_device_host_alloc(ofl_device *device, uint64_t bytes, void **out);
+OFL_API void ofl_device_host_free(ofl_device *device, void *pointer);
+/* Page-locks the caller's own memory in place. */
+OFL_API ofl_status ofl_device_host_register(ofl_device *device, const void *pointer, uint64_t bytes);
+OFL_API ofl_status ofl_device_host_unregister(ofl_device *device, const void *pointer);
+/* The address under which the device reads pinned host memory. */
+OFL_API ofl_status ofl_device_host_address(ofl_device *device, const void *host, const void **device_out);
+
+OFL_API ofl_status ofl_stream_create(ofl_device *device, ofl_stream **out);
+OFL_API void ofl_stream_destroy(ofl_device *device, ofl_stream *stream); /* after ofl_stream_wait */
+OFL_API ofl_status ofl_stream_wait(ofl_device *device, ofl_stream *stream); /* blocks the host until its work is done; reports its failures */
+/* OFL_OK: all done; OFL_NOT_READY. */
+OFL_API ofl_status ofl_stream_query(ofl_device *device, ofl_stream *stream);
+/* Later work in `stream` waits until `event`'s last record is reached. A never-recorded event counts as reached. */
+OFL_API ofl_status ofl_stream_wait_event(ofl_device *device, ofl_stream *stream, ofl_event *event);
+
+OFL_API ofl_status ofl_event_create(ofl_device *device, ofl_event **out);
+OFL_API void ofl_event_destroy(ofl_device *device, ofl_event *event);
+OFL_API ofl_status ofl_event_record(ofl_device *device, ofl_event *event, ofl_stream *stream);
+OFL_API ofl_status ofl_event_query(ofl_device *device, ofl_event *event); /* OFL_OK or OFL_NOT_READY */
+OFL_API ofl_status ofl_event_wait(ofl_device *device, ofl_event *event);  /* blocks the host */
+
+/* Queues a copy in `stream`. `memory` says what the host side is; with OFL_HOST_PINNED the call does not wait, and both sides must stay valid until it is done. */
+OFL_API ofl_status ofl_copy(ofl_device *device, ofl_stream *stream, ofl_direction direction, void *to, const void *from, uint64_t bytes,
+                            ofl_host_memory memory);
+
+/* Simulated devices only (else OFL_ERROR_UNSUPPORTED). Runs function(context) in the stream as a kernel would run (NULL: only time passes);
+ * it takes `seconds` of device time: exactly so on the virtual clock, at least so on the wall clock. */
+OFL_API ofl_status ofl_sim_launch(ofl_device *device, ofl_stream *stream, void (*function)(void *), void *context, double seconds);
+/* The calling thread computed for `seconds`: moves its virtual time on. On the wall clock: nothing (time has passed by itself). */
+OFL_API ofl_status ofl_sim_elapse(ofl_device *device, double seconds);
+/* Nanoseconds on the device's clock (wall: monotonic). */
+OFL_API uint64_t ofl_device_now_ns(ofl_device *device);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

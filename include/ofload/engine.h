@@ -1,0 +1,85 @@
+/* The engine carries a plan out: loads the weights to their tiers, keeps the link busy, and hands each unit's device pointers to the loop.
+ *
+ *   for each step: for each unit in order: acquire(unit) → put work on the stream → release(unit)
+ *
+ * With a stream, acquire and release never block the host when the sources are pinned: order is made by events. With stream = NULL the calling thread is the
+ * consumer: acquire returns when the bytes are there, release counts at once.
+ * Units may be acquired out of order, skipped or repeated: slower, never wrong. The order of the last step is what is prefetched, across the step boundary.
+ *
+ * Threads: one engine is used by one thread at a time; several engines may share a device. No allocation and no host wait once running (pinned sources). */
+#ifndef OFLOAD_ENGINE_H
+#define OFLOAD_ENGINE_H
+
+#include <ofload/plan.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ofl_engine ofl_engine;
+
+typedef struct ofl_engine_options {
+    uint32_t struct_size;
+    /* Called about every 64 MiB while loading; a non-zero return cancels (OFL_ERROR_CANCELLED). May be NULL. */
+    int (*progress)(void *context, uint64_t bytes_done, uint64_t bytes_total);
+    /* A sentence about something that is worth saying aloud (a tier that had to fall to the next). May be NULL. */
+    void (*message)(void *context, const char *sentence);
+    void *context;
+    uint32_t poison; /* 1: ring space is filled with 0xA5… when its unit is released (tests; sim only) */
+} ofl_engine_options;
+
+/* One slice of an acquired unit. Frozen layout: arrays of it cross the API. */
+typedef struct ofl_view_slice {
+    const void *data;   /* on the device; rows row_first … row_first + row_count − 1, row_bytes apart, 256-byte aligned */
+    uint64_t bytes;
+    uint64_t row_first, row_count;
+    uint32_t tensor;
+    uint32_t streamed;  /* 0: resident, and the pointer stays valid after release */
+} ofl_view_slice;
+
+typedef struct ofl_view {
+    uint32_t struct_size;
+    uint32_t slice_count;
+    const ofl_view_slice *slices; /* all slices of the unit, in the plan's order; borrowed until release */
+} ofl_view;
+
+typedef struct ofl_engine_stats {
+    uint32_t struct_size;
+    uint64_t steps;              /* ended */
+    uint64_t bytes_streamed;     /* landed or queued, since open or the last reset */
+    uint64_t copies;
+    uint64_t acquires;
+    uint64_t stalls;             /* acquires that found the bytes not yet there (NULL stream only) */
+    double stall_seconds;
+    uint64_t ring_high_water_bytes;
+    uint64_t device_bytes;       /* resident + ring, as allocated */
+    uint64_t pinned_bytes, pageable_bytes, file_bytes; /* as held */
+    uint64_t refetches;          /* prefetched pieces dropped because the order changed */
+} ofl_engine_stats;
+
+/* Checks plan against model and device, then allocates and loads: each byte of the model's files is read once. options may be NULL.
+ * OFL_ERROR_MISMATCH, _DEVICE_MEMORY (refused before anything is allocated), _PINNED_MEMORY, _IO, _CANCELLED. */
+OFL_API ofl_status ofl_engine_open(const ofl_plan *plan, const ofl_model *model, ofl_device *device, const ofl_engine_options *options, ofl_engine **out);
+/* Waits for copies in flight, then frees. plan, model and device must outlive it. NULL is allowed. */
+OFL_API void ofl_engine_close(ofl_engine *engine);
+
+/* Device pointers of a unit, valid for work put on `stream` until release. At most as many units may be held as fit in the ring; one always does.
+ * OFL_ERROR_STATE: already held, or the ring is full of held units. */
+OFL_API ofl_status ofl_engine_acquire(ofl_engine *engine, uint32_t unit, ofl_stream *stream, ofl_view *out);
+OFL_API ofl_status ofl_engine_release(ofl_engine *engine, uint32_t unit, ofl_stream *stream);
+/* Ends a step. Optional: acquiring a unit a second time ends one too. */
+OFL_API ofl_status ofl_engine_step_end(ofl_engine *engine);
+
+/* The permanent device address of a resident slice's rows; OFL_ERROR_NOT_FOUND when the tensor is not resident whole (no new sentence). */
+OFL_API ofl_status ofl_engine_resident(ofl_engine *engine, uint32_t tensor, const void **out);
+/* Addresses, readable by the device, of single rows of a lookup (or also_lookup) tensor: rows[i] → out[i]. Rows are resident or in pinned (mapped) host memory.
+ * Valid for the engine's life. OFL_ERROR_ARGUMENT: row out of range, or no lookup tensor. */
+OFL_API ofl_status ofl_engine_rows(ofl_engine *engine, uint32_t tensor, const uint32_t *rows, uint32_t count, const void **out);
+
+OFL_API ofl_status ofl_engine_stats_get(const ofl_engine *engine, ofl_engine_stats *out);
+OFL_API void ofl_engine_stats_reset(ofl_engine *engine);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

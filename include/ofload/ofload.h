@@ -1,0 +1,17 @@
+/* libofload: models bigger than the GPU's memory, at full precision. All headers.
+ *
+ * Reading order: model → machine → plan → engine; front beside it; device below. Objects are opaque handles; *_get, *_count and *_name calls read and may be made
+ * from several threads on a finished object; create/open/make/close/destroy, submit/next_step/commit and acquire/release modify and belong to one thread at a time.
+ * Structs that callers fill start with struct_size = sizeof(the struct), the rest zero: zero is the default. */
+#ifndef OFLOAD_OFLOAD_H
+#define OFLOAD_OFLOAD_H
+
+#include <ofload/status.h>
+#include <ofload/device.h>
+#include <ofload/model.h>
+#include <ofload/machine.h>
+#include <ofload/plan.h>
+#include <ofload/engine.h>
+#include <ofload/front.h>
+
+#endif

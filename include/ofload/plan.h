@@ -1,0 +1,183 @@
+/* A plan: which bytes live where, how they are streamed, and how fast it will be. A value: made from (model, machine, workload), printed, saved, read back.
+ *
+ * Threads: read-only once made. Ownership: everything handed out is borrowed from the plan.
+ * Terms: a unit is what a loop acquires and releases, in execution order; its streamed bytes are one piece, contiguous, each slice 256-byte aligned.
+ * A slice is a tensor or a run of its rows. */
+#ifndef OFLOAD_PLAN_H
+#define OFLOAD_PLAN_H
+
+#include <ofload/machine.h>
+#include <ofload/model.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define OFL_ALIGNMENT_BYTES 256u     /* of every slice in a piece and every resident slice */
+#define OFL_SMALL_TENSOR_BYTES 65536u /* vectors and tensors up to this size are always resident, so that norms and biases have a permanent address;
+                                        under force_resident_layers the small tensors of a streamed block travel with it */
+
+typedef enum ofl_tier { OFL_TIER_DEVICE, OFL_TIER_PINNED, OFL_TIER_PAGEABLE, OFL_TIER_FILE } ofl_tier;
+typedef enum ofl_objective { OFL_LATENCY, OFL_THROUGHPUT } ofl_objective;
+typedef enum ofl_cut {
+    OFL_CUT_AUTO, /* row parts, their size chosen with the ring */
+    OFL_CUT_OFF,  /* a unit is a whole transformer block */
+    OFL_CUT_BYTES /* row parts of at most part_bytes */
+} ofl_cut;
+typedef enum ofl_compute_type { OFL_COMPUTE_BF16, OFL_COMPUTE_F32 } ofl_compute_type;
+
+/* One measured point of the compute: at `tokens` tokens in a step, seconds per weight element read (products, with expansion of stored types). */
+typedef struct ofl_compute_point { double tokens; double seconds_per_element; } ofl_compute_point;
+
+typedef struct ofl_workload {
+    uint32_t struct_size;          /* sizeof(ofl_workload); all else may be zero */
+    ofl_objective objective;
+    uint64_t context_tokens;       /* per sequence, prompt and answer; 0: min(4096, trained) */
+    uint32_t sequences;            /* decoding at once; 0: chosen (throughput) or 1 (latency) */
+    uint32_t prefill_chunk_tokens; /* most prefill tokens in a step; 0: 512, or less where the memory is small */
+    uint64_t queue_length;         /* requests waiting; 0: without end */
+    uint32_t tokens_per_step_cap;  /* 0: sequences + prefill chunk */
+    ofl_kv_type kv_type;
+    ofl_cut cut;
+    uint32_t force_layers;         /* 1: use force_resident_layers */
+    uint64_t part_bytes;           /* with OFL_CUT_BYTES */
+    uint32_t force_resident_layers; /* blocks 0…N−1 whole, final norm and head resident, other blocks streamed whole through two slots */
+    uint32_t force_headroom;       /* 1: headroom_bytes counts as given, even 0 */
+    uint64_t headroom_bytes;
+    double headroom_percent;       /* of VRAM; 0 and headroom not forced: 5 */
+    ofl_compute_type compute_type; /* what weights are expanded to before a product */
+    uint32_t compute_point_count;  /* measured compute; 0: from the machine's rates */
+    const ofl_compute_point *compute_points; /* ascending tokens; borrowed for the call */
+    double attention_seconds_per_kv_token;   /* measured: seconds per (query token × context token), all layers; 0: from the machine's rates */
+    double host_seconds_per_step;            /* between the last release of a step and the first acquire of the next: sampling, scheduling */
+    uint64_t ring_bytes;           /* 0: chosen */
+} ofl_workload;
+
+typedef struct ofl_budget {
+    uint32_t struct_size;
+    uint64_t vram_bytes;       /* what may be used */
+    uint64_t total_bytes;      /* sum of the next six, never above vram_bytes */
+    uint64_t resident_bytes;   /* with alignment */
+    uint64_t ring_bytes;
+    uint64_t kv_bytes;
+    uint64_t activation_bytes; /* = ofl_activation_bytes at the largest step; of it the next two: */
+    uint64_t runtime_bytes;
+    uint64_t headroom_bytes;
+    uint64_t logits_bytes;
+    uint64_t workspace_bytes;
+    uint64_t device_bytes, pinned_bytes, pageable_bytes, file_bytes; /* tiers, without alignment */
+    uint64_t stream_bytes_per_step;
+    uint64_t stream_copies_per_step;
+    uint64_t lower_bound_bytes_per_step; /* max(0, W − V), the ring taken as nothing */
+} ofl_budget;
+
+typedef struct ofl_plan_settings { /* the workload with every choice made */
+    uint32_t struct_size;
+    ofl_objective objective;
+    uint64_t context_tokens;
+    uint64_t queue_length;
+    uint32_t sequences;
+    uint32_t prefill_chunk_tokens;
+    uint32_t tokens_per_step_cap;
+    uint32_t kv_block_tokens;    /* tokens per paged KV block; a sequence's context is counted in whole blocks */
+    ofl_kv_type kv_type;
+    ofl_compute_type compute_type;
+    uint64_t part_bytes;         /* 0: whole blocks */
+    uint64_t copy_bytes;         /* a piece is copied in chunks of at most this */
+    uint64_t kv_capacity_tokens; /* over all sequences, at the planned context */
+    uint64_t kv_bytes_per_token;
+    uint64_t kv_bytes_per_sequence; /* at the planned context, with recurrent state */
+    uint32_t max_sequences;      /* at the planned context */
+} ofl_plan_settings;
+
+typedef struct ofl_slice {
+    uint32_t struct_size;
+    uint32_t tensor;       /* index in the model */
+    uint32_t unit;
+    ofl_tier tier;         /* where it lives */
+    uint64_t row_first, row_count;
+    uint64_t bytes;
+    uint64_t piece_offset; /* in its unit's piece, when not resident */
+} ofl_slice;
+
+typedef struct ofl_unit {
+    uint32_t struct_size;
+    const char *name;
+    int32_t block;
+    uint32_t slice_first, slice_count;
+    uint64_t piece_bytes;    /* with alignment: what it takes in the ring; 0: all resident */
+    uint64_t streamed_bytes; /* without */
+    double compute_seconds;  /* at the planned step */
+} ofl_unit;
+
+typedef struct ofl_step_shape { /* what a step does; field for field what the front puts in ofl_step */
+    uint32_t struct_size;
+    uint32_t tokens;       /* all, decode and prefill */
+    uint32_t logits_rows;
+    uint64_t kv_tokens;    /* Σ over the step's tokens of the context each attends to */
+} ofl_step_shape;
+
+typedef struct ofl_step_estimate {
+    uint32_t struct_size;
+    double step_seconds;       /* steady state, by the timeline of ring, copies and compute */
+    double link_seconds;       /* the copies alone */
+    double compute_seconds;    /* the compute alone, with host_seconds_per_step */
+    double link_idle_seconds;
+    double stall_seconds;      /* the compute waits for bytes */
+    double bound_seconds;      /* max(link, compute) */
+} ofl_step_estimate;
+
+typedef struct ofl_forecast {
+    uint32_t struct_size;
+    uint32_t sequences;
+    ofl_step_estimate step;      /* all sequences decoding, at the mean context */
+    double error_band_percent;   /* by the sources of its figures: see lib/plan/forecast.c */
+    double tokens_per_second;
+    double first_token_seconds;  /* prompt of context − 1 … in chunks, then one token */
+    uint64_t knee_tokens;        /* tokens per step where compute time meets link time; 0: none (nothing is streamed) */
+    uint32_t link_bound;
+} ofl_forecast;
+
+typedef struct ofl_plan ofl_plan;
+
+/* OFL_ERROR_NO_FIT: the sentence names what is too big, bytes needed and there, and the largest count that fits. OFL_ERROR_ARGUMENT: an option that has no effect here. */
+OFL_API ofl_status ofl_plan_make(const ofl_model *model, const ofl_machine *machine, const ofl_workload *workload, ofl_plan **out);
+OFL_API void ofl_plan_destroy(ofl_plan *plan);
+/* Schema ofload.plan/1; same inputs, same bytes. Free with ofl_string_free. Reading back gives an equal plan. */
+OFL_API ofl_status ofl_plan_to_json(const ofl_plan *plan, char **json_out);
+OFL_API ofl_status ofl_plan_from_json(const char *json, size_t bytes, ofl_plan **out);
+/* Is this the model that the plan was made for? OFL_ERROR_MISMATCH. Verifies units and sums against the model. */
+OFL_API ofl_status ofl_plan_check(const ofl_plan *plan, const ofl_model *model);
+
+OFL_API const char *ofl_plan_identity(const ofl_plan *plan);
+OFL_API const char *ofl_plan_model_identity(const ofl_plan *plan);
+OFL_API const char *ofl_plan_machine_identity(const ofl_plan *plan);
+OFL_API ofl_status ofl_plan_budget_get(const ofl_plan *plan, ofl_budget *out);
+OFL_API ofl_status ofl_plan_settings_get(const ofl_plan *plan, ofl_plan_settings *out);
+OFL_API ofl_status ofl_plan_forecast_get(const ofl_plan *plan, ofl_forecast *out);
+OFL_API uint32_t ofl_plan_unit_count(const ofl_plan *plan);
+OFL_API ofl_status ofl_plan_unit_get(const ofl_plan *plan, uint32_t unit, ofl_unit *out);
+OFL_API uint32_t ofl_plan_slice_count(const ofl_plan *plan);
+OFL_API ofl_status ofl_plan_slice_get(const ofl_plan *plan, uint32_t slice, ofl_slice *out);
+/* The slices of a tensor are consecutive in row order: first and count. A lookup tensor has one slice, in no unit (unit = UINT32_MAX). */
+OFL_API ofl_status ofl_plan_tensor_slices(const ofl_plan *plan, uint32_t tensor, uint32_t *first_out, uint32_t *count_out);
+OFL_API uint32_t ofl_plan_advice_count(const ofl_plan *plan);
+OFL_API const char *ofl_plan_advice(const ofl_plan *plan, uint32_t index);
+/* How long one such step takes under this plan. Pure; no allocation that outlives the call. */
+OFL_API ofl_status ofl_plan_estimate_step(const ofl_plan *plan, const ofl_step_shape *step, ofl_step_estimate *out);
+
+/* Device memory of a step's temporaries; planner and driver both size by it. With T tokens, L logits rows, h hidden, q = heads × head_dim_k, kv likewise,
+ * f feed-forward, V vocabulary, c bytes of the compute type, E elements of the largest slice stored in another type (0: none):
+ *   hidden    T × (4 × (2h + max(2q + 2kv, 2f)) + c × max(h, q, f))
+ *   logits    L × (4V + 4h + c·h)
+ *   workspace E × c
+ * each rounded up to 256 bytes, plus 64 KiB for ids, positions and tables and 8 bytes a token. */
+OFL_API ofl_status ofl_activation_bytes(const ofl_model_shape *shape, ofl_compute_type compute_type, uint64_t tokens, uint64_t logits_rows,
+                                        uint64_t workspace_elements, uint64_t *hidden_out, uint64_t *logits_out, uint64_t *workspace_out);
+
+OFL_API const char *ofl_tier_name(ofl_tier tier);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
