@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds and runs all tests: tests/run.sh [--quick]
+# --quick: one build with gcc, its tests. Without it also clang, without CUDA, address+undefined and thread sanitizers.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/../tools/setup.sh"
+quick=
+case "${1:-}" in
+"") ;;
+--quick) quick=1 ;;
+*) sed -n '2,3p' "${BASH_SOURCE[0]}"; exit 2 ;;
+esac
+cd "$root"
+
+packages=("${build_packages[@]}" "${model_packages[@]}" libcmocka-dev jq)
+[ -n "$quick" ] || packages+=(clang)
+install_packages "${packages[@]}"
+fetch_model || echo "Tests that need the real model will be skipped."
+export OFLOAD_MODEL_DIR=$model_dir
+
+# run_tests FOLDER [ctest options]
+run_tests() {
+    local folder=$1; shift
+    say "Tests: $folder $*"
+    ctest --test-dir "$folder" --output-on-failure -j 1 "$@"
+}
+
+build build
+run_tests build
+if [ -n "$quick" ]; then exit 0; fi
+
+build build-clang -DCMAKE_C_COMPILER=clang
+build build-nocuda -DOFLOAD_CUDA=OFF -DOFLOAD_BUILD_PROGRAMS=OFF
+run_tests build-nocuda -R '^test_(base|device)'
+
+build build-asan "-DOFLOAD_SANITIZE=address,undefined" -DCMAKE_BUILD_TYPE=RelWithDebInfo
+UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 run_tests build-asan
+
+build build-tsan -DOFLOAD_SANITIZE=thread
+# The thread sanitizer cannot map its shadow where address randomisation is too wide.
+tsan=(ctest --test-dir build-tsan --output-on-failure -j 1 -L threads)
+setarch "$(uname -m)" -R true 2>/dev/null && tsan=(setarch "$(uname -m)" -R "${tsan[@]}")
+say "Tests: build-tsan (those with threads)"
+"${tsan[@]}"
+say "All stages passed"
