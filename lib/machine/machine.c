@@ -1,0 +1,120 @@
+#include "machine/machine_state.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/sha256.h"
+
+#define LARGEST_WHOLE 9007199254740992.0 /* 2^53: above it doubles skip whole numbers */
+
+static const char *const figure_keys[] = {
+#define KEY(name, key, unit) key,
+    OFL_FIGURE_LIST(KEY)
+#undef KEY
+};
+
+static const char *const figure_units[] = {
+#define UNIT(name, key, unit) unit,
+    OFL_FIGURE_LIST(UNIT)
+#undef UNIT
+};
+
+static bool is_figure(ofl_figure figure) { return (int)figure >= 0 && figure < OFL_FIGURE_COUNT; }
+
+const char *ofl_figure_key(ofl_figure figure) { return is_figure(figure) ? figure_keys[figure] : "?"; }
+
+const char *ofl_source_name(ofl_source source)
+{
+    switch (source) {
+    case OFL_SOURCE_NONE: return "none";
+    case OFL_SOURCE_ASSUMED: return "assumed";
+    case OFL_SOURCE_GIVEN: return "given";
+    case OFL_SOURCE_MEASURED: return "measured";
+    }
+    return "?";
+}
+
+ofl_figure_unit ofl_figure_unit_of(ofl_figure figure)
+{
+    const char *unit = figure_units[figure];
+    if (strcmp(unit, "bytes") == 0) return OFL_UNIT_BYTES;
+    if (strcmp(unit, "bytes/s") == 0) return OFL_UNIT_BYTES_PER_SECOND;
+    if (strcmp(unit, "s") == 0) return OFL_UNIT_SECONDS;
+    return OFL_UNIT_OPERATIONS_PER_SECOND;
+}
+
+/* Name, kind, and each figure with its source: all that a plan can depend on. */
+void ofl_machine_identify(ofl_machine *machine)
+{
+    char text[96];
+    ofl_sha256 hash;
+    ofl_sha256_start(&hash);
+    ofl_sha256_add(&hash, machine->device, strlen(machine->device) + 1);
+    ofl_sha256_add(&hash, machine->simulated ? "s" : "r", 1);
+    for (int i = 0; i < OFL_FIGURE_COUNT; i++) {
+        int bytes = snprintf(text, sizeof text, "\n%s=%.17g %s", figure_keys[i], machine->values[i], ofl_source_name(machine->sources[i]));
+        ofl_sha256_add(&hash, text, (size_t)bytes);
+    }
+    ofl_sha256_finish_hex(&hash, machine->identity);
+}
+
+ofl_status ofl_machine_create(const char *device_name, ofl_machine **out)
+{
+    if (out == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "machine: no place for the result");
+    if (device_name == NULL) device_name = "unknown device";
+    ofl_machine *machine = ofl_alloc(1, sizeof *machine);
+    if (machine == NULL) goto no_memory;
+    machine->device = ofl_copy_string(device_name, strlen(device_name));
+    if (machine->device == NULL) goto free_machine;
+    ofl_machine_identify(machine);
+    *out = machine;
+    return OFL_OK;
+
+free_machine:
+    ofl_free(machine);
+no_memory:
+    return ofl_fail(OFL_ERROR_HOST_MEMORY, "machine: out of host memory");
+}
+
+void ofl_machine_destroy(ofl_machine *machine)
+{
+    if (machine == NULL) return;
+    ofl_free(machine->device);
+    ofl_free(machine);
+}
+
+static ofl_status check_value(ofl_figure figure, double value)
+{
+    const char *key = figure_keys[figure];
+    bool zero_allowed = figure == OFL_FIGURE_COPY_START || figure == OFL_FIGURE_RUNTIME;
+    if (!isfinite(value) || value < 0 || (value == 0 && !zero_allowed))
+        return ofl_fail(OFL_ERROR_ARGUMENT, "machine: %s is %g; a number %s 0 is needed", key, value, zero_allowed ? "of at least" : "above");
+    if (ofl_figure_unit_of(figure) == OFL_UNIT_BYTES && (value >= LARGEST_WHOLE || floor(value) != value))
+        return ofl_fail(OFL_ERROR_ARGUMENT, "machine: %s is %g; a whole number of bytes below 2^53 is needed", key, value);
+    return OFL_OK;
+}
+
+ofl_status ofl_machine_set(ofl_machine *machine, ofl_figure figure, double value, ofl_source source)
+{
+    if (machine == NULL || !is_figure(figure)) return ofl_fail(OFL_ERROR_ARGUMENT, "machine: no machine or no such figure (%d)", (int)figure);
+    if (source != OFL_SOURCE_ASSUMED && source != OFL_SOURCE_GIVEN && source != OFL_SOURCE_MEASURED)
+        return ofl_fail(OFL_ERROR_ARGUMENT, "machine: %s needs a source: assumed, given or measured", figure_keys[figure]);
+    ofl_status status = check_value(figure, value);
+    if (status != OFL_OK) return status;
+    machine->values[figure] = value;
+    machine->sources[figure] = source;
+    ofl_machine_identify(machine);
+    return OFL_OK;
+}
+
+double ofl_machine_get(const ofl_machine *machine, ofl_figure figure, ofl_source *source_out)
+{
+    bool known = machine != NULL && is_figure(figure);
+    if (source_out != NULL) *source_out = known ? machine->sources[figure] : OFL_SOURCE_NONE;
+    return known ? machine->values[figure] : 0;
+}
+
+const char *ofl_machine_device(const ofl_machine *machine) { return machine != NULL ? machine->device : ""; }
+int ofl_machine_simulated(const ofl_machine *machine) { return machine != NULL && machine->simulated; }
+const char *ofl_machine_identity(const ofl_machine *machine) { return machine != NULL ? machine->identity : ""; }
