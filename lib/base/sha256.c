@@ -42,7 +42,7 @@ static void mix(uint32_t state[8], const uint8_t block[64])
     for (int i = 0; i < 8; i++) state[i] += s[i];
 }
 
-void ofl_sha256_start(ofl_sha256 *hash)
+void ofl_sha256_init(ofl_sha256 *hash)
 {
     static const uint32_t first[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
     memset(hash, 0, sizeof *hash);
@@ -62,7 +62,21 @@ void ofl_sha256_add(ofl_sha256 *hash, const void *data, size_t bytes)
     }
 }
 
-void ofl_sha256_finish_hex(ofl_sha256 *hash, char hex_out[65])
+void ofl_sha256_add_u64(ofl_sha256 *hash, uint64_t value)
+{
+    uint8_t bytes[8];
+    for (int i = 0; i < 8; i++) bytes[i] = (uint8_t)(value >> (8 * i));
+    ofl_sha256_add(hash, bytes, sizeof bytes);
+}
+
+void ofl_sha256_add_text(ofl_sha256 *hash, const char *text)
+{
+    size_t bytes = strlen(text);
+    ofl_sha256_add_u64(hash, bytes);
+    ofl_sha256_add(hash, text, bytes);
+}
+
+void ofl_sha256_finish_hex(ofl_sha256 *hash, char hex_out[OFL_SHA256_HEX])
 {
     static const char digits[] = "0123456789abcdef";
     uint64_t bits = hash->bytes * 8;
@@ -75,10 +89,10 @@ void ofl_sha256_finish_hex(ofl_sha256 *hash, char hex_out[65])
     hex_out[64] = '\0';
 }
 
-void ofl_sha256_hex(const void *data, size_t bytes, char hex_out[65])
+void ofl_sha256_hex(const void *data, size_t bytes, char hex_out[OFL_SHA256_HEX])
 {
     ofl_sha256 hash;
-    ofl_sha256_start(&hash);
+    ofl_sha256_init(&hash);
     ofl_sha256_add(&hash, data, bytes);
     ofl_sha256_finish_hex(&hash, hex_out);
 }

@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/sha256.h"
-
 #define LARGEST_WHOLE 9007199254740992.0 /* 2^53: above it doubles skip whole numbers */
 
 static const char *const figure_keys[] = {
@@ -49,12 +47,12 @@ void ofl_machine_identify(ofl_machine *machine)
 {
     char text[96];
     ofl_sha256 hash;
-    ofl_sha256_start(&hash);
-    ofl_sha256_add(&hash, machine->device, strlen(machine->device) + 1);
-    ofl_sha256_add(&hash, machine->simulated ? "s" : "r", 1);
+    ofl_sha256_init(&hash);
+    ofl_sha256_add_text(&hash, machine->device);
+    ofl_sha256_add_text(&hash, machine->simulated ? "simulated" : "real");
     for (int i = 0; i < OFL_FIGURE_COUNT; i++) {
-        int bytes = snprintf(text, sizeof text, "\n%s=%.17g %s", figure_keys[i], machine->values[i], ofl_source_name(machine->sources[i]));
-        ofl_sha256_add(&hash, text, (size_t)bytes);
+        (void)snprintf(text, sizeof text, "%s %.17g %s", figure_keys[i], machine->values[i], ofl_source_name(machine->sources[i]));
+        ofl_sha256_add_text(&hash, text);
     }
     ofl_sha256_finish_hex(&hash, machine->identity);
 }

@@ -5,13 +5,14 @@
 #include <ofload/machine.h>
 
 #include "base/base.h"
+#include "base/sha256.h"
 
 struct ofl_machine {
     char *device; /* owned */
     bool simulated;
     double values[OFL_FIGURE_COUNT];
     ofl_source sources[OFL_FIGURE_COUNT];
-    char identity[65];
+    char identity[OFL_SHA256_HEX];
 };
 
 /* What a figure is counted in. */
