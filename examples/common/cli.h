@@ -41,18 +41,21 @@ typedef struct cli_program {
 } cli_program;
 
 /* Parses. --help and --version are handled: *exit_out = EXIT_DONE and a return of OFL_END. Both "--name value" and "--name=value"; "--" ends options.
- * Positional arguments are moved to argv[1…] and counted. A mistake: OFL_ERROR_ARGUMENT with the sentence in app_error(), exit status EXIT_USAGE. */
+ * Positional arguments are moved to argv[1…]; *argc is their number and 1. A mistake: OFL_ERROR_ARGUMENT with the sentence in app_error(), exit status EXIT_USAGE. */
 ofl_status cli_parse(const cli_program *program, int *argc, char **argv, int *exit_out);
-/* "ofload-plan: SENTENCE" on stderr; returns the exit status that belongs to `status` (3 for OFL_ERROR_NO_FIT, 2 for a usage mistake marked so, else 1). */
+/* "ofload-plan: SENTENCE" on stderr; returns the exit status that belongs to `status` (3 for OFL_ERROR_NO_FIT, 2 for OFL_ERROR_ARGUMENT, else 1). */
 int cli_complain(const cli_program *program, ofl_status status);
 
 ofl_status cli_parse_size(const char *text, uint64_t *bytes_out);
 ofl_status cli_parse_rate(const char *text, double *bytes_per_second_out);
 ofl_status cli_parse_flops(const char *text, double *out);
+ofl_status cli_parse_count(const char *text, uint64_t *out);
+ofl_status cli_parse_number(const char *text, double *out);
 
 /* For people: "10.66 GB", "64.0 MiB" (binary = 1), "3.26 GB/s", "1.07 s", "56.2 ms". buffer of at least 32; returned. */
 char *cli_show_bytes(char *buffer, uint64_t bytes, int binary);
 char *cli_show_rate(char *buffer, double bytes_per_second);
 char *cli_show_seconds(char *buffer, double seconds);
+char *cli_show_count(char *buffer, uint64_t count); /* "1,650" */
 
 #endif

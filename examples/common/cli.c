@@ -1,0 +1,193 @@
+#include "common/cli.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MAX_OPTIONS 64
+
+static const char *const built_in[] = {"--help", "--version"};
+
+/* Edits that turn one name into the other; names are short. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t row[64], n = strlen(b);
+    if (n >= 63 || strlen(a) >= 63) return SIZE_MAX;
+    for (size_t j = 0; j <= n; j++) row[j] = j;
+    for (size_t i = 1; a[i - 1] != '\0'; i++) {
+        size_t corner = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            size_t change = corner + (a[i - 1] != b[j - 1]), other = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            corner = row[j];
+            row[j] = change < other ? change : other;
+        }
+    }
+    return row[n];
+}
+
+static const char *name_at(const cli_program *program, size_t i)
+{
+    return i < program->option_count ? program->options[i].name : built_in[i - program->option_count];
+}
+
+static ofl_status unknown_option(const cli_program *program, const char *name)
+{
+    const char *nearest = NULL;
+    size_t least = SIZE_MAX;
+    for (size_t i = 0; i < program->option_count + 2; i++) {
+        size_t d = distance(name, name_at(program, i));
+        if (d >= least) continue;
+        least = d;
+        nearest = name_at(program, i);
+    }
+    if (nearest != NULL && least <= 3 && least < strlen(name) - 2)
+        return app_fail(OFL_ERROR_ARGUMENT, "%.60s is no option; did you mean %s?", name, nearest);
+    return app_fail(OFL_ERROR_ARGUMENT, "%.60s is no option; %s --help lists them", name, program->name);
+}
+
+static const cli_option *find_option(const cli_program *program, const char *name)
+{
+    for (size_t i = 0; i < program->option_count; i++) {
+        if (strcmp(program->options[i].name, name) == 0) return &program->options[i];
+    }
+    return NULL;
+}
+
+static ofl_status read_choice(const char *choices, const char *text, uint32_t *out)
+{
+    uint32_t index = 0;
+    size_t length = strlen(text);
+    for (const char *at = choices; *at != '\0'; index++) {
+        size_t one = strcspn(at, "|");
+        if (one == length && memcmp(at, text, one) == 0) {
+            *out = index;
+            return OFL_OK;
+        }
+        at += one + (at[one] == '|');
+    }
+    return app_fail(OFL_ERROR_ARGUMENT, "\"%.60s\" is none of %s", text, choices);
+}
+
+static ofl_status read_value(const cli_option *option, const char *text)
+{
+    switch (option->kind) {
+    case CLI_FLAG: *(int *)option->value = 1; return OFL_OK;
+    case CLI_TEXT: *(const char **)option->value = text; return OFL_OK;
+    case CLI_SIZE: return cli_parse_size(text, option->value);
+    case CLI_RATE: return cli_parse_rate(text, option->value);
+    case CLI_FLOPS: return cli_parse_flops(text, option->value);
+    case CLI_COUNT: return cli_parse_count(text, option->value);
+    case CLI_NUMBER: return cli_parse_number(text, option->value);
+    case CLI_CHOICE: return read_choice(option->choices, text, option->value);
+    }
+    return app_fail(OFL_ERROR_INTERNAL, "%s has a kind that is not known", option->name);
+}
+
+/* The state of one walk over the arguments. */
+typedef struct walk {
+    const cli_program *program;
+    int argc, at, kept;
+    char **argv;
+    bool seen[MAX_OPTIONS];
+} walk;
+
+/* The value is after "=" or is the next argument; a next argument that looks like an option means that the value was forgotten. */
+static ofl_status find_value(walk *w, const cli_option *option, const char *after_equals, const char **out)
+{
+    *out = after_equals;
+    if (option->kind == CLI_FLAG) return after_equals == NULL ? OFL_OK : app_fail(OFL_ERROR_ARGUMENT, "%s takes no value", option->name);
+    if (*out == NULL && w->at + 1 < w->argc && strncmp(w->argv[w->at + 1], "--", 2) != 0) *out = w->argv[++w->at];
+    if (*out != NULL && **out != '\0') return OFL_OK;
+    return app_fail(OFL_ERROR_ARGUMENT, "%s needs a value: %s %s", option->name, option->name, option->argument);
+}
+
+static ofl_status take_option(walk *w)
+{
+    char name[64];
+    const char *text = w->argv[w->at], *equals = strchr(text, '='), *value = NULL;
+    size_t length = equals != NULL ? (size_t)(equals - text) : strlen(text);
+    if (length >= sizeof name) return unknown_option(w->program, "that long name");
+    memcpy(name, text, length);
+    name[length] = '\0';
+    const cli_option *option = find_option(w->program, name);
+    if (option == NULL) return unknown_option(w->program, name);
+    bool *seen = &w->seen[option - w->program->options];
+    if (*seen) return app_fail(OFL_ERROR_ARGUMENT, "%s is given twice; give it once", name);
+    *seen = true;
+    ofl_status status = find_value(w, option, equals != NULL ? equals + 1 : NULL, &value);
+    if (status != OFL_OK) return status;
+    status = read_value(option, value);
+    if (status != OFL_OK) {
+        char why[900];
+        (void)snprintf(why, sizeof why, "%s", app_error());
+        return app_fail(status, "%s: %s", name, why);
+    }
+    if (option->given != NULL) *option->given = 1;
+    return OFL_OK;
+}
+
+static void print_option(const char *name, const char *argument, const char *help)
+{
+    char left[64];
+    (void)snprintf(left, sizeof left, "%s%s%s", name, argument != NULL ? " " : "", argument != NULL ? argument : "");
+    if (strlen(left) <= 30) printf("  %-30s  %s\n", left, help);
+    else printf("  %s\n  %-30s  %s\n", left, "", help);
+}
+
+static void print_help(const cli_program *program)
+{
+    printf("usage: %s %s\n\n%s\n\noptions:\n", program->name, program->usage, program->summary);
+    for (size_t i = 0; i < program->option_count; i++) {
+        const cli_option *option = &program->options[i];
+        print_option(option->name, option->argument, option->help);
+    }
+    print_option("--help", NULL, "this text");
+    print_option("--version", NULL, "the version");
+    if (program->epilogue != NULL) printf("\n%s\n", program->epilogue);
+}
+
+/* --help and --version count wherever they stand before "--", even beside a mistake. */
+static bool answered(const cli_program *program, int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) print_help(program);
+        else if (strcmp(argv[i], "--version") == 0) printf("%s %s\n", program->name, ofl_version());
+        else continue;
+        return true;
+    }
+    return false;
+}
+
+ofl_status cli_parse(const cli_program *program, int *argc, char **argv, int *exit_out)
+{
+    walk w = {.program = program, .argc = *argc, .argv = argv, .at = 1, .kept = 1};
+    bool ended = false;
+    *exit_out = EXIT_USAGE;
+    if (program->option_count > MAX_OPTIONS) return app_fail(OFL_ERROR_INTERNAL, "%s has more than %d options", program->name, MAX_OPTIONS);
+    if (answered(program, *argc, argv)) {
+        *exit_out = EXIT_DONE;
+        return OFL_END;
+    }
+    for (; w.at < w.argc; w.at++) {
+        const char *text = argv[w.at];
+        if (!ended && strcmp(text, "--") == 0) ended = true;
+        else if (ended || text[0] != '-' || text[1] == '\0') argv[w.kept++] = argv[w.at];
+        else {
+            ofl_status status = take_option(&w);
+            if (status != OFL_OK) return status;
+        }
+    }
+    *argc = w.kept;
+    argv[w.kept] = NULL;
+    *exit_out = EXIT_DONE;
+    return OFL_OK;
+}
+
+int cli_complain(const cli_program *program, ofl_status status)
+{
+    (void)fflush(stdout);
+    (void)fprintf(stderr, "%s: %s\n", program->name, app_error());
+    if (status == OFL_ERROR_NO_FIT) return EXIT_NO_FIT;
+    return status == OFL_ERROR_ARGUMENT ? EXIT_USAGE : EXIT_FAILED;
+}
