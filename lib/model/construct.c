@@ -1,0 +1,173 @@
+/* What the readers and the builder put a model together with. */
+#include "model/model.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define CHUNK_BYTES 65536u
+
+struct ofl_text_chunk {
+    ofl_text_chunk *next;
+    uint64_t used, capacity;
+};
+
+ofl_status ofl_model_out_of_memory(const ofl_model *model)
+{
+    return ofl_fail(OFL_ERROR_HOST_MEMORY, "model %s: out of host memory while its description was read", model != NULL && model->path != NULL ? model->path : "");
+}
+
+void *ofl_model_take(ofl_model *model, uint64_t bytes)
+{
+    uint64_t rounded, whole;
+    if (!ofl_align_u64(bytes, 8, &rounded)) return NULL;
+    ofl_text_chunk *chunk = model->texts;
+    if (chunk == NULL || chunk->capacity - chunk->used < rounded) {
+        uint64_t capacity = ofl_max_u64(CHUNK_BYTES - sizeof *chunk, rounded);
+        chunk = ofl_add_u64(capacity, sizeof *chunk, &whole) ? ofl_alloc(1, whole) : NULL;
+        if (chunk == NULL) return NULL;
+        chunk->capacity = capacity;
+        chunk->next = model->texts;
+        model->texts = chunk;
+    }
+    void *place = (char *)(chunk + 1) + chunk->used;
+    chunk->used += rounded;
+    return place;
+}
+
+const char *ofl_model_text(ofl_model *model, const char *text, uint64_t bytes)
+{
+    char *copy = bytes < UINT64_MAX ? ofl_model_take(model, bytes + 1) : NULL;
+    if (copy == NULL) return NULL;
+    if (bytes > 0) memcpy(copy, text, (size_t)bytes);
+    copy[bytes] = '\0';
+    return copy;
+}
+
+ofl_status ofl_model_new(ofl_model_format format, const char *path, ofl_model **out)
+{
+    ofl_model *model = ofl_alloc(1, sizeof *model);
+    if (model == NULL) return ofl_model_out_of_memory(NULL);
+    model->format = format;
+    model->tied_tensor = UINT32_MAX;
+    model->path = ofl_model_text(model, path, strlen(path));
+    model->name = model->architecture = "";
+    if (model->path == NULL) {
+        ofl_model_destroy(model);
+        return ofl_model_out_of_memory(NULL);
+    }
+    *out = model;
+    return OFL_OK;
+}
+
+void ofl_model_destroy(ofl_model *model)
+{
+    if (model == NULL) return;
+    ofl_gguf_metadata_destroy(model->metadata);
+    ofl_free(model->tensors);
+    ofl_free(model->kv);
+    ofl_free(model->files);
+    ofl_free(model->notes);
+    while (model->texts != NULL) {
+        ofl_text_chunk *next = model->texts->next;
+        ofl_free(model->texts);
+        model->texts = next;
+    }
+    ofl_free(model);
+}
+
+ofl_status ofl_model_set_texts(ofl_model *model, const char *name, const char *architecture)
+{
+    model->name = ofl_model_text(model, name, strlen(name));
+    model->architecture = ofl_model_text(model, architecture, strlen(architecture));
+    return model->name != NULL && model->architecture != NULL ? OFL_OK : ofl_model_out_of_memory(model);
+}
+
+ofl_status ofl_model_add_note(ofl_model *model, const char *format, ...)
+{
+    char text[512];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (!ofl_grow((void **)&model->notes, &model->note_capacity, model->note_count + 1, sizeof *model->notes)) return ofl_model_out_of_memory(model);
+    const char *copy = ofl_model_text(model, text, strlen(text));
+    if (copy == NULL) return ofl_model_out_of_memory(model);
+    model->notes[model->note_count++] = copy;
+    return OFL_OK;
+}
+
+ofl_status ofl_model_add_file(ofl_model *model, const char *path, uint32_t *index_out)
+{
+    struct stat about;
+    if (stat(path, &about) != 0) {
+        ofl_status status = errno == ENOENT || errno == ENOTDIR ? OFL_ERROR_NOT_FOUND : OFL_ERROR_IO;
+        return ofl_fail_code(status, errno, "%s: %s; give the path of an existing model file", path, strerror(errno));
+    }
+    if (!S_ISREG(about.st_mode)) return ofl_fail(OFL_ERROR_FORMAT, "%s: not a regular file", path);
+    if (model->file_count >= OFL_MODEL_MAX_TENSORS) return ofl_fail(OFL_ERROR_UNSUPPORTED, "model %s: more than %u files", model->path, OFL_MODEL_MAX_TENSORS);
+    if (!ofl_grow((void **)&model->files, &model->file_capacity, model->file_count + 1, sizeof *model->files)) return ofl_model_out_of_memory(model);
+    const char *copy = ofl_model_text(model, path, strlen(path));
+    if (copy == NULL) return ofl_model_out_of_memory(model);
+    model->files[model->file_count] = (ofl_model_file){copy, (uint64_t)about.st_size, (uint64_t)about.st_dev, (uint64_t)about.st_ino,
+                                                       about.st_mtim.tv_sec, about.st_mtim.tv_nsec};
+    *index_out = (uint32_t)model->file_count++;
+    return OFL_OK;
+}
+
+ofl_status ofl_tensor_bytes(const char *name, ofl_dtype dtype, uint32_t n_dims, const uint64_t *dims, uint64_t *bytes_out)
+{
+    uint64_t elements = 1;
+    if (n_dims > OFL_MAX_DIMS) return ofl_fail(OFL_ERROR_FORMAT, "tensor %s: %u dimensions; at most %u are possible", name, (unsigned)n_dims, OFL_MAX_DIMS);
+    for (uint32_t i = 0; i < n_dims; i++) {
+        if (!ofl_mul_u64(elements, dims[i], &elements)) return ofl_fail(OFL_ERROR_OVERFLOW, "tensor %s: its elements overflow 64 bits", name);
+    }
+    uint32_t block = ofl_dtype_block_elements(dtype);
+    if (block == 0) return ofl_fail(OFL_ERROR_UNSUPPORTED, "tensor %s: type %d is not known", name, (int)dtype);
+    if (n_dims > 0 && dims[0] % block != 0)
+        return ofl_fail(OFL_ERROR_FORMAT, "tensor %s: %llu columns are no multiple of the %u that %s stores together", name,
+                        (unsigned long long)dims[0], (unsigned)block, ofl_dtype_name(dtype));
+    ofl_status status = ofl_dtype_bytes(dtype, elements, bytes_out);
+    if (status == OFL_ERROR_ARGUMENT) return ofl_fail(OFL_ERROR_FORMAT, "tensor %s: %s", name, ofl_error_message());
+    return status == OFL_OK ? OFL_OK : ofl_fail(status, "tensor %s: %s", name, ofl_error_message());
+}
+
+ofl_status ofl_model_add_tensor(ofl_model *model, const ofl_tensor_draft *draft)
+{
+    uint64_t bytes;
+    const char *name = ofl_model_text(model, draft->name, draft->name_bytes);
+    if (name == NULL) return ofl_model_out_of_memory(model);
+    ofl_status status = ofl_tensor_bytes(name, draft->dtype, draft->n_dims, draft->dims, &bytes);
+    if (status != OFL_OK) return status;
+    if (model->tensor_count >= OFL_MODEL_MAX_TENSORS)
+        return ofl_fail(OFL_ERROR_UNSUPPORTED, "model %s: more than %u tensors", model->path, OFL_MODEL_MAX_TENSORS);
+    uint64_t *dims = ofl_model_take(model, draft->n_dims * sizeof *dims);
+    if (dims == NULL || !ofl_grow((void **)&model->tensors, &model->tensor_capacity, model->tensor_count + 1, sizeof *model->tensors))
+        return ofl_model_out_of_memory(model);
+    memcpy(dims, draft->dims, draft->n_dims * sizeof *dims);
+    ofl_tensor *tensor = &model->tensors[model->tensor_count];
+    *tensor = (ofl_tensor){name, dims, bytes, {0}, draft->file, (uint32_t)model->tensor_count, draft->block, (uint8_t)draft->dtype,
+                           (uint8_t)draft->tensor_class, (uint8_t)draft->role, (uint8_t)draft->n_dims, draft->also_lookup, false};
+    if (draft->file == OFL_NO_FILE) tensor->at.data = draft->data;
+    else tensor->at.offset = draft->offset;
+    model->tensor_count++;
+    return OFL_OK;
+}
+
+ofl_status ofl_model_make_kv(ofl_model *model)
+{
+    const ofl_model_shape *shape = &model->shape;
+    if (shape->block_count > OFL_MODEL_MAX_BLOCKS)
+        return ofl_fail(OFL_ERROR_UNSUPPORTED, "model %s: %u blocks; at most %u are possible", model->path, (unsigned)shape->block_count, OFL_MODEL_MAX_BLOCKS);
+    model->kv = ofl_alloc(shape->block_count, sizeof *model->kv);
+    if (model->kv == NULL) return ofl_model_out_of_memory(model);
+    ofl_kv_layer full = {sizeof full, OFL_KV_FULL, shape->head_count_kv, (uint64_t)shape->head_count_kv * shape->head_dim_k,
+                         (uint64_t)shape->head_count_kv * shape->head_dim_v, 0, 0};
+    for (uint32_t i = 0; i < shape->block_count; i++) model->kv[i] = full;
+    return OFL_OK;
+}

@@ -1,0 +1,101 @@
+/* The model as its readers build it: notes, files, tensors and layers are added, then it is completed once and never changes again. */
+#ifndef OFLOAD_LIB_MODEL_H
+#define OFLOAD_LIB_MODEL_H
+
+#include <ofload/model.h>
+
+#include "base/base.h"
+#include "base/sha256.h"
+
+/* More than any published model has; what lies beyond is refused before memory is taken for it. */
+#define OFL_MODEL_MAX_BLOCKS 65536u
+#define OFL_MODEL_MAX_TENSORS (1u << 20)
+#define OFL_NO_FILE UINT32_MAX
+
+/* Packed: a mixture of experts has more than 100,000 of these. */
+typedef struct ofl_tensor {
+    const char *name;
+    const uint64_t *dims;
+    uint64_t bytes;
+    union {
+        uint64_t offset;  /* in the file */
+        const void *data; /* when file is OFL_NO_FILE; NULL: not at hand */
+    } at;
+    uint32_t file;
+    uint32_t sequence; /* as added */
+    int32_t block;
+    uint8_t dtype, tensor_class, role, n_dims;
+    bool also_lookup, dropped;
+} ofl_tensor;
+
+typedef struct ofl_model_file {
+    const char *path;
+    uint64_t bytes, device, inode;
+    int64_t changed_seconds, changed_nanoseconds;
+} ofl_model_file;
+
+typedef struct ofl_text_chunk ofl_text_chunk;
+typedef struct ofl_gguf_metadata ofl_gguf_metadata;
+
+struct ofl_model {
+    ofl_model_format format;
+    const char *path, *name, *architecture;
+    char identity[OFL_SHA256_HEX];
+    ofl_model_shape shape;
+    ofl_tensor *tensors;
+    uint64_t tensor_count, tensor_capacity;
+    ofl_kv_layer *kv; /* shape.block_count of them */
+    ofl_model_file *files;
+    uint64_t file_count, file_capacity;
+    const char **notes;
+    uint64_t note_count, note_capacity;
+    uint32_t tied_tensor;          /* index of the matrix that is embedding and head, or UINT32_MAX */
+    ofl_gguf_metadata *metadata;   /* NULL unless GGUF */
+    ofl_text_chunk *texts;         /* all strings and dims */
+};
+
+/* A tensor to be added; name and dims are copied. */
+typedef struct ofl_tensor_draft {
+    const char *name;
+    uint64_t name_bytes;
+    ofl_dtype dtype;
+    ofl_tensor_class tensor_class;
+    ofl_tensor_role role;
+    int32_t block;
+    bool also_lookup;
+    uint32_t n_dims;
+    uint64_t dims[OFL_MAX_DIMS];
+    uint32_t file;
+    uint64_t offset;
+    const void *data;
+} ofl_tensor_draft;
+
+ofl_status ofl_model_new(ofl_model_format format, const char *path, ofl_model **out);
+/* Memory of the model, freed with it; NULL when there is none (no sentence set). */
+void *ofl_model_take(ofl_model *model, uint64_t bytes);
+const char *ofl_model_text(ofl_model *model, const char *text, uint64_t bytes);
+ofl_status ofl_model_set_texts(ofl_model *model, const char *name, const char *architecture);
+ofl_status ofl_model_add_note(ofl_model *model, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Looks the file up: it must be a regular one. */
+ofl_status ofl_model_add_file(ofl_model *model, const char *path, uint32_t *index_out);
+ofl_status ofl_model_add_tensor(ofl_model *model, const ofl_tensor_draft *draft);
+/* Bytes of a tensor of this type and shape; OFL_ERROR_FORMAT or _OVERFLOW with `name` in the sentence. */
+ofl_status ofl_tensor_bytes(const char *name, ofl_dtype dtype, uint32_t n_dims, const uint64_t *dims, uint64_t *bytes_out);
+
+/* shape.block_count layers of one kind to begin with: OFL_KV_FULL of the shape's heads. */
+ofl_status ofl_model_make_kv(ofl_model *model);
+/* A layer as given from outside: known kind, a window where one is needed. OFL_ERROR_ARGUMENT. */
+ofl_status ofl_kv_layer_check(const ofl_kv_layer *layer, uint32_t index);
+/* The tie is what the tensors say: without an output matrix the embedding is dense, executed as the head, and looked up too. */
+ofl_status ofl_model_resolve_tie(ofl_model *model);
+/* Refuses two tensors of one name. `by_name_out` (may be NULL) gets the tensors' indices in order of names, for ofl_free. */
+ofl_status ofl_model_check_names(const ofl_model *model, uint32_t **by_name_out);
+/* Sorts, counts, identifies. Checks that blocks are within the shape. */
+ofl_status ofl_model_complete(ofl_model *model);
+
+ofl_status ofl_model_out_of_memory(const ofl_model *model);
+bool ofl_dtype_known(uint64_t dtype);
+
+void ofl_gguf_metadata_destroy(ofl_gguf_metadata *metadata);
+
+#endif
