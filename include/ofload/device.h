@@ -7,6 +7,10 @@
  * Streams: an ofl_stream * is the back end's own handle. On "cuda" it is a cudaStream_t cast, and any cudaStream_t may be passed (the legacy default stream as
  * cudaStreamLegacy, since NULL means "the calling thread"). Work in one stream runs in order; streams are ordered among each other by events alone.
  *
+ * The virtual clock is the host's: it moves by ofl_sim_elapse, by waits (to the end of what is waited for), by pageable copies, and by a poll that is repeated while
+ * nothing else was queued and no time passed (to the next event, so that polling loops end). All threads share it. Pageable copies to the host run at the lower
+ * of d2h and h2d_pageable. With order=SEED operations may also be held back at random: times are then longer than the rates alone say.
+ *
  * Threads: every function may be called from any thread; one stream or event must not be used by two threads at once. */
 #ifndef OFLOAD_DEVICE_H
 #define OFLOAD_DEVICE_H
@@ -79,12 +83,14 @@ OFL_API ofl_status ofl_event_record(ofl_device *device, ofl_event *event, ofl_st
 OFL_API ofl_status ofl_event_query(ofl_device *device, ofl_event *event); /* OFL_OK or OFL_NOT_READY */
 OFL_API ofl_status ofl_event_wait(ofl_device *device, ofl_event *event);  /* blocks the host */
 
-/* Queues a copy in `stream`. `memory` says what the host side is; with OFL_HOST_PINNED the call does not wait, and both sides must stay valid until it is done. */
+/* Queues a copy in `stream`. `memory` says what the host side is; with OFL_HOST_PINNED the call does not wait, and both sides must stay valid until it is done.
+ * OFL_ERROR_ARGUMENT: said to be pinned, but not page-locked through ofl_device_host_alloc or _register; or (sim) the device side is not in one allocation.
+ * OFL_HOST_PAGEABLE: the host side may be used again when the call returns; on sim the copy is done then. 0 bytes: nothing. */
 OFL_API ofl_status ofl_copy(ofl_device *device, ofl_stream *stream, ofl_direction direction, void *to, const void *from, uint64_t bytes,
                             ofl_host_memory memory);
 
 /* Simulated devices only (else OFL_ERROR_UNSUPPORTED). Runs function(context) in the stream as a kernel would run (NULL: only time passes);
- * it takes `seconds` of device time: exactly so on the virtual clock, at least so on the wall clock. */
+ * it takes `seconds` of device time: exactly so on the virtual clock, at least so on the wall clock. The function must not call the device. */
 OFL_API ofl_status ofl_sim_launch(ofl_device *device, ofl_stream *stream, void (*function)(void *), void *context, double seconds);
 /* The calling thread computed for `seconds`: moves its virtual time on. On the wall clock: nothing (time has passed by itself). */
 OFL_API ofl_status ofl_sim_elapse(ofl_device *device, double seconds);
