@@ -166,11 +166,12 @@ OFL_API const char *ofl_plan_advice(const ofl_plan *plan, uint32_t index);
 /* How long one such step takes under this plan. Pure; no allocation that outlives the call. */
 OFL_API ofl_status ofl_plan_estimate_step(const ofl_plan *plan, const ofl_step_shape *step, ofl_step_estimate *out);
 
-/* Device memory of a step's temporaries; planner and driver both size by it. With T tokens, L logits rows, h hidden, q = heads × head_dim_k, kv likewise,
- * f feed-forward, V vocabulary, c bytes of the compute type, E elements of the largest slice stored in another type (0: none):
- *   hidden    T × (4 × (2h + max(2q + 2kv, 2f)) + c × max(h, q, f))
+/* Device memory of a step's temporaries; planner and driver both size by it. With T tokens (P: rounded up to 16, as products read them), L logits rows,
+ * h hidden, q = heads × head_dim_k, kv likewise, f feed-forward, m = max(h, q, f), V vocabulary, c bytes of the compute type, E elements of the largest
+ * slice stored in another type (0: none):
+ *   hidden    4T × (2h + max(2q + 2kv, 2f)) + c × P × m
  *   logits    L × (4V + 4h + c·h)
- *   workspace E × c
+ *   workspace c × (min(E, 256m) + 64m)   stored rows are expanded a few at a time
  * each rounded up to 256 bytes, plus 64 KiB for ids, positions and tables and 8 bytes a token. */
 OFL_API ofl_status ofl_activation_bytes(const ofl_model_shape *shape, ofl_compute_type compute_type, uint64_t tokens, uint64_t logits_rows,
                                         uint64_t workspace_elements, uint64_t *hidden_out, uint64_t *logits_out, uint64_t *workspace_out);
