@@ -1,0 +1,26 @@
+/* ofload-bench: one function a subcommand (argv[0] is its name), and the table they all print. */
+#ifndef OFLOAD_BENCH_H
+#define OFLOAD_BENCH_H
+
+#include <ofload/ofload.h>
+
+#include "common/cli.h"
+
+int bench_link(int argc, char **argv);
+int bench_stream(int argc, char **argv);  /* bench_stream.c */
+int bench_designs(int argc, char **argv); /* bench_stream.c */
+int bench_plan(int argc, char **argv);
+int bench_front(int argc, char **argv);
+int bench_mkmodel(int argc, char **argv);
+
+/* A row of numbers under names; a table for people, or {"schema":"ofload.bench/1",…} with --json. */
+typedef struct bench_report bench_report;
+/* device may be NULL (nothing was run on one). NULL when out of memory. */
+bench_report *bench_report_open(const char *name, const ofl_device *device, int json);
+void bench_report_row(bench_report *report, const char *label);
+void bench_report_number(bench_report *report, const char *key, double value);
+void bench_report_text(bench_report *report, const char *key, const char *value);
+/* Prints all to standard output and frees it; an exit status. */
+int bench_report_close(bench_report *report);
+
+#endif

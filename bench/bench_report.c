@@ -1,0 +1,84 @@
+/* What every subcommand prints: rows as a table, or as JSON. Kept as JSON until the end; the table takes its columns from the first row. */
+#include "bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cjson/cJSON.h>
+
+struct bench_report {
+    cJSON *root, *rows, *row;
+    int json, simulated;
+};
+
+bench_report *bench_report_open(const char *name, const ofl_device *device, int json)
+{
+    bench_report *report = calloc(1, sizeof *report);
+    if (report == NULL) return NULL;
+    ofl_device_info info = {.struct_size = sizeof info};
+    int known = device != NULL && ofl_device_info_get(device, &info) == OFL_OK;
+    report->json = json;
+    report->simulated = known && info.simulated;
+    report->root = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(report->root, "schema", "ofload.bench/1");
+    (void)cJSON_AddStringToObject(report->root, "name", name);
+    (void)cJSON_AddStringToObject(report->root, "device", known ? info.name : "none");
+    (void)cJSON_AddBoolToObject(report->root, "simulated", report->simulated);
+    (void)cJSON_AddStringToObject(report->root, "clock", known && info.virtual_clock ? "virtual" : "wall");
+    report->rows = cJSON_AddArrayToObject(report->root, "rows");
+    return report;
+}
+
+void bench_report_row(bench_report *report, const char *label)
+{
+    report->row = cJSON_CreateObject();
+    (void)cJSON_AddItemToArray(report->rows, report->row);
+    (void)cJSON_AddStringToObject(report->row, "label", label);
+}
+
+void bench_report_number(bench_report *report, const char *key, double value) { (void)cJSON_AddNumberToObject(report->row, key, value); }
+void bench_report_text(bench_report *report, const char *key, const char *value) { (void)cJSON_AddStringToObject(report->row, key, value); }
+
+static int column_width(const cJSON *column, int first)
+{
+    int width = (int)strlen(column->string);
+    return first ? 36 : width < 10 ? 10 : width;
+}
+
+static void print_cells(const cJSON *columns, const cJSON *row)
+{
+    for (const cJSON *column = columns->child; column != NULL; column = column->next) {
+        const cJSON *cell = row != NULL ? cJSON_GetObjectItem(row, column->string) : NULL;
+        int width = column_width(column, column == columns->child);
+        if (row == NULL) printf(column == columns->child ? "%-*s" : "  %*s", width, column->string);
+        else if (cell == NULL) printf("  %*s", width, "-");
+        else if (cJSON_IsNumber(cell)) printf("  %*.5g", width, cell->valuedouble);
+        else printf(column == columns->child ? "%-*s" : "  %*s", width, cell->valuestring);
+    }
+    printf("\n");
+}
+
+static void print_table(const bench_report *report)
+{
+    const cJSON *columns = report->rows->child, *row;
+    printf("%s on %s, %s clock%s\n", cJSON_GetObjectItem(report->root, "name")->valuestring, cJSON_GetObjectItem(report->root, "device")->valuestring,
+           cJSON_GetObjectItem(report->root, "clock")->valuestring, report->simulated ? " (the link is simulated)" : "");
+    if (columns != NULL) print_cells(columns, NULL);
+    cJSON_ArrayForEach(row, report->rows) print_cells(columns, row);
+}
+
+int bench_report_close(bench_report *report)
+{
+    int status = EXIT_DONE;
+    if (report->json) {
+        char *text = cJSON_Print(report->root);
+        if (text == NULL || puts(text) < 0) status = EXIT_FAILED;
+        cJSON_free(text);
+    } else {
+        print_table(report);
+    }
+    cJSON_Delete(report->root);
+    free(report);
+    return fflush(stdout) == 0 ? status : EXIT_FAILED;
+}
