@@ -42,6 +42,7 @@ struct ofl_model {
     const char *path, *name, *architecture;
     char identity[OFL_SHA256_HEX];
     ofl_model_shape shape;
+    uint32_t prediction_blocks; /* stored after the blocks that run, not used */
     ofl_tensor *tensors;
     uint64_t tensor_count, tensor_capacity;
     ofl_kv_layer *kv; /* shape.block_count of them */
@@ -78,6 +79,8 @@ ofl_status ofl_model_set_texts(ofl_model *model, const char *name, const char *a
 ofl_status ofl_model_add_note(ofl_model *model, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Looks the file up: it must be a regular one. */
 ofl_status ofl_model_add_file(ofl_model *model, const char *path, uint32_t *index_out);
+/* The open file is still the one that was looked up: OFL_ERROR_IO otherwise. */
+ofl_status ofl_model_file_check(const ofl_model_file *file, int descriptor);
 ofl_status ofl_model_add_tensor(ofl_model *model, const ofl_tensor_draft *draft);
 /* Bytes of a tensor of this type and shape; OFL_ERROR_FORMAT or _OVERFLOW with `name` in the sentence. */
 ofl_status ofl_tensor_bytes(const char *name, ofl_dtype dtype, uint32_t n_dims, const uint64_t *dims, uint64_t *bytes_out);

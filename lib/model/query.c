@@ -98,7 +98,7 @@ const void *ofl_model_tensor_data(const ofl_model *model, uint32_t index)
     return model->tensors[index].at.data;
 }
 
-static ofl_status check_unchanged(const ofl_model_file *file, int descriptor)
+ofl_status ofl_model_file_check(const ofl_model_file *file, int descriptor)
 {
     struct stat about;
     if (fstat(descriptor, &about) != 0) return ofl_fail_code(OFL_ERROR_IO, errno, "%s: %s", file->path, strerror(errno));
@@ -126,7 +126,7 @@ static ofl_status read_file(const ofl_model_file *file, uint64_t offset, uint64_
 {
     int descriptor = open(file->path, O_RDONLY | O_CLOEXEC);
     if (descriptor < 0) return ofl_fail_code(OFL_ERROR_IO, errno, "%s: %s", file->path, strerror(errno));
-    ofl_status status = check_unchanged(file, descriptor);
+    ofl_status status = ofl_model_file_check(file, descriptor);
     if (status == OFL_OK) status = read_all(file, descriptor, offset, bytes, to);
     (void)close(descriptor);
     return status;
