@@ -1,0 +1,202 @@
+#include "support/support.h"
+
+#include <math.h>
+
+#include <cjson/cJSON.h>
+
+#define BENCH OFLOAD_BIN_DIR "/ofload-bench"
+
+/* Runs ofload-bench; the exit status. */
+static int bench(const char *arguments, char **output_out)
+{
+    char line[2048];
+    (void)snprintf(line, sizeof line, BENCH " %s", arguments);
+    return test_run(line, output_out);
+}
+
+/* Runs mkmodel with these arguments and a fresh file, and opens it. */
+static ofl_model *make(const char *arguments, const char **path_out)
+{
+    static int number;
+    char name[32], line[1024], *output = NULL;
+    ofl_model *model = NULL;
+    (void)snprintf(name, sizeof name, "made-%d.gguf", number++);
+    const char *path = test_path(name);
+    (void)snprintf(line, sizeof line, "mkmodel --output '%s' %s", path, arguments);
+    int status = bench(line, &output);
+    if (status != 0) fail_msg("%s: %d: %s", line, status, output);
+    free(output);
+    assert_ok(ofl_model_open(path, &model));
+    if (path_out != NULL) *path_out = path;
+    return model;
+}
+
+static void models_of_every_architecture_open_with_the_shape_asked_for(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"llama", "qwen2", "qwen3"};
+    static const uint32_t blocks_of[] = {9, 12, 11};
+    for (size_t i = 0; i < 3; i++) {
+        char arguments[256];
+        (void)snprintf(arguments, sizeof arguments, "--architecture %s --layers 3 --hidden 64 --heads 4 --kv-heads 2 --ffn 96 --vocab 300 --context 777 --name tiny", names[i]);
+        ofl_model *model = make(arguments, NULL);
+        ofl_model_shape shape = {.struct_size = sizeof shape};
+        assert_ok(ofl_model_shape_get(model, &shape));
+        assert_string_equal(ofl_model_architecture(model), names[i]);
+        assert_string_equal(ofl_model_name(model), "tiny");
+        assert_int_equal(shape.block_count, 3);
+        assert_int_equal(shape.hidden_size, 64);
+        assert_int_equal(shape.head_count, 4);
+        assert_int_equal(shape.head_count_kv, 2);
+        assert_int_equal(shape.head_dim_k, 16);
+        assert_int_equal(shape.ffn_size, 96);
+        assert_int_equal(shape.vocab_size, 300);
+        assert_int_equal(shape.trained_context_tokens, 777);
+        assert_int_equal(shape.tied_output, 0);
+        assert_int_equal(ofl_model_tensor_count(model), 3 + 3 * blocks_of[i]);
+        ofl_model_destroy(model);
+    }
+    ofl_model *tied = make("--layers 1 --tied", NULL);
+    ofl_model_shape shape = {.struct_size = sizeof shape};
+    assert_ok(ofl_model_shape_get(tied, &shape));
+    assert_int_equal(shape.tied_output, 1);
+    ofl_model_destroy(tied);
+}
+
+/* Mean square of a matrix's values, read back as floats. */
+static double mean_square(const ofl_model *model, const char *name)
+{
+    for (uint32_t i = 0; i < ofl_model_tensor_count(model); i++) {
+        ofl_tensor_info t = {.struct_size = sizeof t};
+        assert_ok(ofl_model_tensor_get(model, i, &t));
+        if (strcmp(t.name, name) != 0) continue;
+        uint8_t *raw = malloc(t.bytes);
+        double sum = 0;
+        assert_ok(ofl_model_tensor_read(model, i, 0, t.bytes, raw));
+        for (uint64_t e = 0; e < t.elements; e++) {
+            float value = 0;
+            if (t.dtype == OFL_DTYPE_F32) memcpy(&value, raw + 4 * e, 4);
+            if (t.dtype == OFL_DTYPE_BF16) memcpy((char *)&value + 2, raw + 2 * e, 2);
+            if (t.dtype == OFL_DTYPE_F16 || t.dtype == OFL_DTYPE_Q8_0) {
+                const uint8_t *at = t.dtype == OFL_DTYPE_F16 ? raw + 2 * e : raw + 34 * (e / 32);
+                unsigned half = at[0] | (unsigned)at[1] << 8;
+                value = ldexpf((float)((half & 1023) | 1024), (int)(half >> 10 & 31) - 25) * (half >> 15 ? -1.0f : 1.0f);
+                if (t.dtype == OFL_DTYPE_Q8_0) value *= (float)(int8_t)at[2 + e % 32];
+            }
+            sum += (double)value * value;
+        }
+        free(raw);
+        return sum / (double)t.elements;
+    }
+    fail_msg("no tensor %s", name);
+    return 0;
+}
+
+static void weights_are_scaled_by_their_columns_in_every_type(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"bf16", "f16", "f32", "q8_0"};
+    for (size_t i = 0; i < 4; i++) {
+        char arguments[128];
+        (void)snprintf(arguments, sizeof arguments, "--layers 1 --hidden 256 --ffn 1024 --type %s", types[i]);
+        ofl_model *model = make(arguments, NULL);
+        double up = mean_square(model, "blk.0.ffn_up.weight") * 256, down = mean_square(model, "blk.0.ffn_down.weight") * 1024;
+        if (!(fabs(up - 1) < 0.02 && fabs(down - 1) < 0.02)) fail_msg("%s: %g and %g instead of 1", types[i], up, down);
+        ofl_model_destroy(model);
+    }
+}
+
+static void the_same_seed_gives_the_same_file(void **state)
+{
+    (void)state;
+    const char *paths[3];
+    size_t bytes[3];
+    char *files[3];
+    const char *const arguments[] = {"--layers 1 --hidden 64", "--layers 1 --hidden 64", "--layers 1 --hidden 64 --seed 2"};
+    for (size_t i = 0; i < 3; i++) {
+        ofl_model_destroy(make(arguments[i], &paths[i]));
+        files[i] = test_read(paths[i], &bytes[i]);
+    }
+    assert_int_equal(bytes[0], bytes[1]);
+    assert_memory_equal(files[0], files[1], bytes[0]);
+    assert_int_equal(bytes[0], bytes[2]);
+    assert_int_not_equal(memcmp(files[0], files[2], bytes[0]), 0);
+    for (size_t i = 0; i < 3; i++) free(files[i]);
+}
+
+static void a_sparse_model_is_a_full_one_without_its_bytes(void **state)
+{
+    (void)state;
+    ofl_model *full = make("--layers 2 --type q8_0", NULL), *sparse = make("--layers 2 --type q8_0 --sparse", NULL);
+    assert_string_equal(ofl_model_identity(full), ofl_model_identity(sparse));
+    assert_true(mean_square(sparse, "blk.1.ffn_up.weight") == 0);
+    ofl_model_destroy(full);
+    ofl_model_destroy(sparse);
+}
+
+static void mistakes_exit_2_and_failures_1(void **state)
+{
+    (void)state;
+    static const struct { const char *arguments; int exit_status; const char *says; } cases[] = {
+        {"", 2, "usage"},
+        {"lnik", 2, "lnik"},
+        {"link --device sim:vram=1MB", 2, "h2d"},
+        {"link --device cuda:999", 1, "cuda"},
+        {"mkmodel", 2, "--output"},
+        {"mkmodel --output /nonexistent/x.gguf", 1, "/nonexistent/x.gguf"},
+        {"mkmodel --output x --heads 3 --kv-heads 2", 2, "multiple"},
+        {"mkmodel --output x --hidden 30 --heads 2", 2, "even"},
+        {"mkmodel --output x --hidden 48 --heads 2 --type q8_0", 2, "32"},
+        {"mkmodel --output x --vocab 100", 2, "--vocab"},
+        {"mkmodel --output x extra", 2, "extra"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *output = NULL;
+        int status = bench(cases[i].arguments, &output);
+        if (status != cases[i].exit_status || strstr(output, cases[i].says) == NULL) fail_msg("%s: %d: %s", cases[i].arguments, status, output);
+        free(output);
+    }
+}
+
+static void the_link_report_follows_its_schema(void **state)
+{
+    (void)state;
+    char *output = NULL, line[512];
+    const char *machine_path = test_path("machine.json");
+    (void)snprintf(line, sizeof line, "link --json --device sim:vram=64MiB,h2d=2GB/s,start=5us,clock=virtual --save '%s'", machine_path);
+    assert_int_equal(bench(line, &output), 0);
+    cJSON *tree = cJSON_Parse(output);
+    assert_non_null(tree);
+    assert_string_equal(cJSON_GetStringValue(cJSON_GetObjectItem(tree, "schema")), "ofload.bench/1");
+    assert_string_equal(cJSON_GetStringValue(cJSON_GetObjectItem(tree, "name")), "link");
+    assert_string_equal(cJSON_GetStringValue(cJSON_GetObjectItem(tree, "clock")), "virtual");
+    assert_true(cJSON_IsTrue(cJSON_GetObjectItem(tree, "simulated")));
+    const cJSON *row;
+    int rows = 0;
+    cJSON_ArrayForEach(row, cJSON_GetObjectItem(tree, "rows"))
+    {
+        double rate = cJSON_GetNumberValue(cJSON_GetObjectItem(row, "bytes_per_second"));
+        const cJSON *bytes = cJSON_GetObjectItem(row, "bytes");
+        double wanted = bytes != NULL ? bytes->valuedouble / (5e-6 + bytes->valuedouble / 2e9) : 2e9;
+        if (!(fabs(rate - wanted) < 1e-3 * wanted)) fail_msg("%s: %g instead of %g", cJSON_GetStringValue(cJSON_GetObjectItem(row, "label")), rate, wanted);
+        rows++;
+    }
+    assert_true(rows > 20);
+    cJSON_Delete(tree);
+    free(output);
+    ofl_machine *machine = NULL;
+    assert_ok(ofl_machine_load(machine_path, &machine));
+    assert_true(fabs(ofl_machine_get(machine, OFL_FIGURE_LINK, NULL) - 2e9) < 2e6);
+    ofl_machine_destroy(machine);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(models_of_every_architecture_open_with_the_shape_asked_for),
+    cmocka_unit_test(weights_are_scaled_by_their_columns_in_every_type),
+    cmocka_unit_test(the_same_seed_gives_the_same_file),
+    cmocka_unit_test(a_sparse_model_is_a_full_one_without_its_bytes),
+    cmocka_unit_test(mistakes_exit_2_and_failures_1),
+    cmocka_unit_test(the_link_report_follows_its_schema),
+};
+
+TEST_MAIN(tests)
