@@ -1,0 +1,67 @@
+/* How long a unit computes: from measured points, else by the roofline of the machine's rates. */
+#include "plan/plan_state.h"
+
+#include <math.h>
+
+/* Measured seconds per element at n tokens: straight lines between the points; beyond the last, time grows with the tokens. */
+static double measured_element(const ofl_plan_facts *facts, double n)
+{
+    const ofl_compute_point *p = facts->points;
+    uint64_t last = facts->point_count - 1;
+    if (n <= p[0].tokens) return p[0].seconds_per_element;
+    if (n >= p[last].tokens) return p[last].seconds_per_element * n / p[last].tokens;
+    uint64_t i = 1;
+    while (p[i].tokens < n) i++;
+    double share = (n - p[i - 1].tokens) / (p[i].tokens - p[i - 1].tokens);
+    return p[i - 1].seconds_per_element + share * (p[i].seconds_per_element - p[i - 1].seconds_per_element);
+}
+
+/* A rate that is not known costs no time; the forecast's error band says so. */
+static double per(double rate) { return rate > 0 ? 1.0 / rate : 0; }
+
+static double element_seconds(const ofl_plan_facts *facts, double n)
+{
+    if (facts->point_count != 0) return measured_element(facts, n);
+    return 2.0 * n * per(facts->figures[OFL_FIGURE_DEVICE_FLOPS]);
+}
+
+/* Rows routed evenly: n tokens read this share of the experts. */
+static double distinct_experts(const ofl_model_shape *shape, double n)
+{
+    if (shape->expert_count == 0 || shape->expert_used_count >= shape->expert_count) return 1;
+    return 1 - pow(1 - (double)shape->expert_used_count / shape->expert_count, n);
+}
+
+/* Scores and sums: 2 × 2 operations per head element; the cache is read once per sequence, not once per token of a prefill chunk. */
+static double attention_seconds(const ofl_plan_facts *facts, const ofl_step_shape *shape)
+{
+    double pairs = (double)shape->kv_tokens;
+    if (facts->attention_seconds > 0) return pairs * facts->attention_seconds;
+    const ofl_model_shape *m = &facts->shape;
+    double operations = 2.0 * m->head_count * ((double)m->head_dim_k + m->head_dim_v) * m->block_count * pairs;
+    double readers = fmin(1, (shape->logits_rows + 1.0) / fmax(1, shape->tokens));
+    double bytes = (double)facts->kv_bytes_per_token * pairs * readers;
+    return fmax(operations * per(facts->figures[OFL_FIGURE_DEVICE_FLOPS]), bytes * per(facts->figures[OFL_FIGURE_DEVICE_BANDWIDTH]));
+}
+
+void ofl_plan_rates(const ofl_plan_facts *facts, const ofl_step_shape *shape, ofl_step_rates *out)
+{
+    const ofl_model_shape *m = &facts->shape;
+    double share = m->expert_count != 0 ? fmin(1, (double)m->expert_used_count / m->expert_count) : 1, n = shape->tokens;
+    *out = (ofl_step_rates){.measured = facts->point_count != 0, .blocks_run = n > 0, .head_runs = shape->logits_rows > 0};
+    out->byte = out->measured ? 0 : per(facts->figures[OFL_FIGURE_DEVICE_BANDWIDTH]);
+    out->expert_share = distinct_experts(m, n);
+    out->block = element_seconds(facts, n);
+    out->head = element_seconds(facts, shape->logits_rows);
+    out->expert = out->measured ? out->expert_share * element_seconds(facts, fmax(1, n * share / fmax(out->expert_share, 1e-9)))
+                                : share * element_seconds(facts, n);
+    out->attention = m->block_count != 0 ? attention_seconds(facts, shape) / m->block_count : 0;
+}
+
+double ofl_plan_unit_seconds(const ofl_step_rates *rates, const ofl_unit_load *load)
+{
+    if (load->head ? !rates->head_runs : !rates->blocks_run) return 0;
+    double seconds = fmax(load->bytes * rates->byte, load->elements * (load->head ? rates->head : rates->block));
+    if (load->expert_elements > 0) seconds += fmax(load->expert_bytes * rates->expert_share * rates->byte, load->expert_elements * rates->expert);
+    return load->attention ? seconds + rates->attention : seconds;
+}

@@ -1,0 +1,157 @@
+/* One candidate: places the slices for a ring size, lays out pieces and tiers, adds the memory up, and plays a step. */
+#include "plan/plan_state.h"
+
+#include <string.h>
+
+#define RING_ROUNDS 6
+
+static ofl_status no_memory(void) { return ofl_fail(OFL_ERROR_HOST_MEMORY, "plan: out of host memory"); }
+
+void ofl_plan_draft_clear(ofl_plan_draft *draft)
+{
+    ofl_plan_cut_clear(&draft->cut);
+    ofl_free(draft->pieces);
+    memset(draft, 0, sizeof *draft);
+}
+
+/* All sequences decode; each is half-way through its context on average. */
+ofl_step_shape ofl_plan_decode_shape(const ofl_plan_settings *settings, uint32_t sequences)
+{
+    ofl_step_shape shape = {.struct_size = sizeof shape, .tokens = sequences, .logits_rows = sequences};
+    uint64_t mean = (settings->context_tokens + 1) / 2;
+    if (!ofl_mul_u64(mean, sequences, &shape.kv_tokens)) shape.kv_tokens = UINT64_MAX;
+    return shape;
+}
+
+static uint64_t largest_piece(const ofl_plan_cut *cut)
+{
+    uint64_t largest = 0;
+    for (uint64_t i = 0; i < cut->unit_count; i++) largest = ofl_max_u64(largest, cut->units[i].piece_bytes);
+    return largest;
+}
+
+static void time_units(const ofl_plan_facts *facts, ofl_plan_draft *draft)
+{
+    ofl_step_rates rates;
+    draft->shape = ofl_plan_decode_shape(&draft->settings, draft->settings.sequences);
+    ofl_plan_rates(facts, &draft->shape, &rates);
+    for (uint64_t i = 0; i < draft->cut.unit_count; i++) draft->cut.units[i].compute_seconds = ofl_plan_unit_seconds(&rates, &draft->cut.loads[i]);
+}
+
+ofl_status ofl_plan_draft_pieces(const ofl_plan_facts *facts, ofl_plan_draft *draft)
+{
+    const ofl_plan_cut *cut = &draft->cut;
+    ofl_plan_piece *pieces = ofl_alloc(cut->unit_count, sizeof *pieces);
+    if (pieces == NULL) return no_memory();
+    draft->piece_count = draft->budget.stream_bytes_per_step = draft->budget.stream_copies_per_step = 0;
+    for (uint32_t i = 0; i < cut->unit_count; i++) {
+        uint64_t bytes = cut->units[i].piece_bytes;
+        if (bytes == 0) continue;
+        uint64_t copies = bytes / draft->settings.copy_bytes + (bytes % draft->settings.copy_bytes != 0);
+        double rate = ofl_plan_tier_rate(facts, ofl_plan_unit_tier(cut, &cut->units[i]));
+        double seconds = (double)copies * facts->figures[OFL_FIGURE_COPY_START] + (double)bytes / rate;
+        pieces[draft->piece_count++] = (ofl_plan_piece){.bytes = bytes, .copy_seconds = seconds, .unit = i};
+        draft->budget.stream_bytes_per_step += cut->units[i].streamed_bytes;
+        draft->budget.stream_copies_per_step += copies;
+    }
+    ofl_free(draft->pieces);
+    draft->pieces = pieces;
+    return OFL_OK;
+}
+
+/* Seconds of resident units before each piece, of its own unit, and behind the last. */
+static double split_compute(const ofl_plan_draft *draft, const ofl_step_rates *rates, double *lead, double *own)
+{
+    double seconds = 0;
+    uint64_t piece = 0;
+    for (uint32_t i = 0; i < draft->cut.unit_count; i++) {
+        double unit = ofl_plan_unit_seconds(rates, &draft->cut.loads[i]);
+        if (piece == draft->piece_count || draft->pieces[piece].unit != i) {
+            seconds += unit;
+            continue;
+        }
+        lead[piece] = seconds;
+        own[piece++] = unit;
+        seconds = 0;
+    }
+    return seconds;
+}
+
+ofl_status ofl_plan_draft_estimate(const ofl_plan_facts *facts, const ofl_plan_draft *draft, const ofl_step_shape *shape, ofl_step_estimate *out)
+{
+    ofl_step_rates rates;
+    double *seconds = ofl_alloc(draft->piece_count * 2, sizeof *seconds);
+    if (seconds == NULL) return no_memory();
+    ofl_plan_rates(facts, shape, &rates);
+    ofl_timeline_input input = {.pieces = draft->pieces, .piece_count = draft->piece_count, .lead = seconds, .own = seconds + draft->piece_count};
+    input.tail = split_compute(draft, &rates, seconds, seconds + draft->piece_count);
+    input.host = facts->host_seconds;
+    input.ring_bytes = draft->budget.ring_bytes;
+    ofl_status status = ofl_plan_timeline(&input, out);
+    ofl_free(seconds);
+    return status;
+}
+
+static uint64_t tenths_of(uint64_t piece, uint32_t tenths) { return ofl_plan_align(piece / 10 * tenths + piece % 10 * tenths / 10); }
+
+/* The ring is sized by the largest piece, which depends on what the ring leaves for residents: from the safe side, as long as it shrinks. */
+static ofl_status place_with_ring(const ofl_plan_facts *facts, const ofl_plan_wish *wish, uint64_t room, ofl_plan_draft *draft, uint64_t *ring_out)
+{
+    uint64_t ring = wish->ring_bytes != 0 ? ofl_plan_align(wish->ring_bytes) : tenths_of(draft->cut.largest_unit, draft->ring_tenths), last = 0;
+    if (wish->ring_bytes == 0 && draft->head_stays) ring = tenths_of(draft->cut.largest_block_unit, draft->ring_tenths);
+    for (int round = 0; round < RING_ROUNDS; round++) {
+        ofl_status status = ring <= room ? ofl_plan_place(facts, &draft->cut, room - ring, draft->head_stays) : OFL_NOT_READY;
+        if (status < 0) return status;
+        uint64_t piece = largest_piece(&draft->cut), wanted = tenths_of(piece, draft->ring_tenths);
+        bool valid = status == OFL_OK && (wish->ring_bytes != 0 ? piece <= ring : wanted <= ring);
+        if (!valid && last == 0) return OFL_NOT_READY;
+        if (!valid) return *ring_out = last, ofl_plan_place(facts, &draft->cut, room - last, draft->head_stays);
+        last = ring;
+        if (wish->ring_bytes != 0 || wanted == ring) break;
+        ring = wanted;
+    }
+    *ring_out = last;
+    return OFL_OK;
+}
+
+static ofl_status place_forced(const ofl_plan_facts *facts, const ofl_plan_wish *wish, ofl_plan_draft *draft, uint64_t *ring_out)
+{
+    ofl_plan_place_layers(facts, &draft->cut, wish->resident_layers);
+    return ofl_mul_u64(largest_piece(&draft->cut), 2, ring_out) ? OFL_OK : OFL_NOT_READY;
+}
+
+static ofl_status place_freely(const ofl_plan_facts *facts, const ofl_plan_wish *wish, ofl_plan_draft *draft, uint64_t *ring_out)
+{
+    ofl_budget *budget = &draft->budget;
+    *ring_out = 0;
+    if (budget->total_bytes > budget->vram_bytes || draft->cut.small_bytes > budget->vram_bytes - budget->total_bytes) return OFL_NOT_READY;
+    uint64_t room = budget->vram_bytes - budget->total_bytes - draft->cut.small_bytes;
+    if (draft->cut.movable_bytes <= room) return ofl_plan_place(facts, &draft->cut, room, false);
+    return place_with_ring(facts, wish, room, draft, ring_out);
+}
+
+static ofl_status measure(const ofl_plan_facts *facts, ofl_plan_draft *draft)
+{
+    uint64_t fixed = draft->budget.total_bytes - draft->budget.resident_bytes - draft->budget.ring_bytes;
+    uint64_t room = draft->budget.vram_bytes - ofl_min_u64(draft->budget.vram_bytes, fixed);
+    draft->budget.lower_bound_bytes_per_step = facts->dense_bytes > room ? facts->dense_bytes - room : 0;
+    ofl_status status = ofl_plan_place_host(facts, &draft->cut, &draft->budget);
+    if (status == OFL_OK) status = ofl_plan_draft_pieces(facts, draft);
+    if (status == OFL_OK) status = ofl_plan_draft_estimate(facts, draft, &draft->shape, &draft->step);
+    return status;
+}
+
+ofl_status ofl_plan_draft_make(const ofl_plan_facts *facts, const ofl_plan_wish *wish, ofl_plan_draft *draft)
+{
+    uint64_t ring = 0;
+    draft->settings.part_bytes = draft->cut.part_bytes;
+    ofl_plan_account_capacity(&draft->settings);
+    ofl_status status = ofl_plan_account(facts, &draft->settings, draft->cut.workspace_elements, &draft->budget);
+    if (status != OFL_OK) return status;
+    time_units(facts, draft);
+    status = wish->force_layers ? place_forced(facts, wish, draft, &ring) : place_freely(facts, wish, draft, &ring);
+    if (status != OFL_OK) return status;
+    status = ofl_plan_account_weights(&draft->budget, ofl_plan_resident_bytes(&draft->cut), ring);
+    if (status != OFL_OK) return status;
+    return draft->budget.total_bytes > draft->budget.vram_bytes ? OFL_NOT_READY : measure(facts, draft);
+}

@@ -1,0 +1,109 @@
+/* What a plan promises, and how far it may be off. */
+#include "plan/plan_state.h"
+
+#include <math.h>
+
+#define KNEE_MOST (UINT64_C(1) << 31)
+#define CHUNK_SAMPLES 8u
+
+/* Percent by which a rate from this source may be off. Measured: what repeated runs on one machine differ by, start cost and contention left out.
+ * Given: by hand from a measurement elsewhere or a data sheet. Assumed: a default of this library. */
+static double source_band(ofl_source source)
+{
+    switch (source) {
+    case OFL_SOURCE_MEASURED: return 2;
+    case OFL_SOURCE_GIVEN: return 4;
+    default: return 30;
+    }
+}
+
+static double compute_band(const ofl_plan_facts *facts)
+{
+    if (facts->point_count != 0) return 5;
+    return fmax(source_band(facts->sources[OFL_FIGURE_DEVICE_FLOPS]), source_band(facts->sources[OFL_FIGURE_DEVICE_BANDWIDTH])) + 10; /* a roofline is a bound */
+}
+
+static double link_band(const ofl_plan_facts *facts, const ofl_budget *budget)
+{
+    double band = source_band(facts->sources[OFL_FIGURE_LINK]);
+    if (budget->pageable_bytes != 0) band = fmax(band, source_band(facts->sources[OFL_FIGURE_LINK_PAGEABLE]) + 5);
+    if (budget->file_bytes != 0) band = fmax(band, source_band(facts->sources[OFL_FIGURE_FILE]) + 10);
+    return band;
+}
+
+/* The side that binds counts; where both come near, the worse of the two, but the other by as much as it reaches into the step. */
+static double error_band(const ofl_plan_facts *facts, const ofl_budget *budget, const ofl_step_estimate *step)
+{
+    double bound = step->bound_seconds;
+    if (bound <= 0) return 100;
+    double link = link_band(facts, budget), compute = compute_band(facts), link_over, compute_over;
+    link_over = step->link_seconds * (1 + link / 100) / bound - 1;
+    compute_over = step->compute_seconds * (1 + compute / 100) / bound - 1;
+    return 100 * fmax(link_over, compute_over);
+}
+
+static double compute_seconds(const ofl_plan_facts *facts, const ofl_plan_draft *draft, uint32_t tokens)
+{
+    ofl_step_rates rates;
+    ofl_step_shape shape = ofl_plan_decode_shape(&draft->settings, tokens);
+    double seconds = facts->host_seconds;
+    ofl_plan_rates(facts, &shape, &rates);
+    for (uint64_t i = 0; i < draft->cut.unit_count; i++) seconds += ofl_plan_unit_seconds(&rates, &draft->cut.loads[i]);
+    return seconds;
+}
+
+/* The least tokens of a decode step whose compute takes as long as the copies; 0: nothing is streamed, or never. */
+static uint64_t knee(const ofl_plan_facts *facts, const ofl_plan_draft *draft)
+{
+    double link = draft->step.link_seconds;
+    if (draft->piece_count == 0 || compute_seconds(facts, draft, (uint32_t)KNEE_MOST) < link) return 0;
+    uint64_t low = 1, high = KNEE_MOST;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (compute_seconds(facts, draft, (uint32_t)middle) >= link) high = middle;
+        else low = middle + 1;
+    }
+    return high;
+}
+
+/* One sequence's prompt alone: chunk `index` of it attends to all before it. */
+static ofl_step_shape chunk_shape(uint64_t prompt, uint64_t chunk, uint64_t index)
+{
+    uint64_t first = index * chunk, tokens = ofl_min_u64(chunk, prompt - first);
+    ofl_step_shape shape = {.struct_size = sizeof shape, .tokens = (uint32_t)tokens, .logits_rows = first + tokens == prompt};
+    shape.kv_tokens = tokens * first + tokens * (tokens + 1) / 2;
+    return shape;
+}
+
+/* Chunks of one size differ by their attention alone, which grows in a straight line: a few of them, the last one by itself. */
+static ofl_status first_token(const ofl_plan_facts *facts, const ofl_plan_draft *draft, double *out)
+{
+    uint64_t prompt = draft->settings.context_tokens > 1 ? draft->settings.context_tokens - 1 : 1, chunk = draft->settings.prefill_chunk_tokens;
+    uint64_t chunks = prompt / chunk + (prompt % chunk != 0), samples = ofl_min_u64(chunks - 1, CHUNK_SAMPLES);
+    double seconds = 0;
+    for (uint64_t i = 0; i <= samples; i++) {
+        uint64_t from = i * (chunks - 1) / (samples ? samples : 1), to = (i + 1) * (chunks - 1) / (samples ? samples : 1);
+        bool last = i == samples;
+        ofl_step_shape shape = chunk_shape(prompt, chunk, last ? chunks - 1 : (from + to - 1) / 2);
+        ofl_step_estimate step = {.struct_size = sizeof step};
+        ofl_status status = ofl_plan_draft_estimate(facts, draft, &shape, &step);
+        if (status != OFL_OK) return status;
+        seconds += step.step_seconds * (last ? 1 : (double)(to - from));
+    }
+    *out = seconds;
+    return OFL_OK;
+}
+
+ofl_status ofl_plan_forecast_make(ofl_plan *plan)
+{
+    const ofl_plan_draft *draft = &plan->draft;
+    ofl_forecast f = {.struct_size = sizeof f, .sequences = draft->settings.sequences, .step = draft->step};
+    f.error_band_percent = error_band(&plan->facts, &draft->budget, &draft->step);
+    f.tokens_per_second = draft->step.step_seconds > 0 ? f.sequences / draft->step.step_seconds : 0;
+    f.knee_tokens = knee(&plan->facts, draft);
+    f.link_bound = draft->step.link_seconds > draft->step.compute_seconds;
+    ofl_status status = first_token(&plan->facts, draft, &f.first_token_seconds);
+    if (status != OFL_OK) return status;
+    plan->forecast = f;
+    return ofl_plan_solve_rows(plan);
+}

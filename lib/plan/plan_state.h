@@ -1,0 +1,195 @@
+/* A plan as its makers see it. Data flows one way:
+ *   facts (model, machine, job) → cut (slices and units) → draft (placement, ring, tiers, budget, step) → forecast, advice → JSON. */
+#ifndef OFLOAD_LIB_PLAN_STATE_H
+#define OFLOAD_LIB_PLAN_STATE_H
+
+#include <ofload/plan.h>
+
+#include "base/base.h"
+#include "base/sha256.h"
+
+#define OFL_KV_BLOCK_TOKENS 16u
+#define OFL_COPY_BYTES (UINT64_C(32) << 20)  /* a bigger piece is copied in several goes, so that others get their turn on the link */
+#define OFL_PART_LARGEST (UINT64_C(32) << 20)
+#define OFL_PART_SMALLEST (UINT64_C(256) << 10)
+#define OFL_CHUNK_LARGEST 512u
+#define OFL_CHUNK_SMALLEST 16u
+#define OFL_NO_UNIT UINT32_MAX
+#define OFL_LARGEST_WHOLE (UINT64_C(1) << 53) /* JSON numbers are read exactly below it */
+
+typedef struct ofl_plan_tensor {
+    const char *name; /* in facts.names */
+    uint64_t rows, row_bytes, elements, bytes;
+    uint32_t slice_first, slice_count;
+    int32_t block;
+    uint8_t dtype, tensor_class, role, also_lookup;
+    bool vector, small; /* small: always resident */
+} ofl_plan_tensor;
+
+/* All that a plan knows of model, machine and job; a plan read back has the same. */
+typedef struct ofl_plan_facts {
+    char *model_name, *architecture, *device, *names;
+    char model_identity[OFL_SHA256_HEX], machine_identity[OFL_SHA256_HEX];
+    bool simulated;
+    ofl_model_shape shape;
+    ofl_plan_tensor *tensors;
+    uint64_t tensor_count;
+    uint64_t stored_bytes, dense_bytes, lookup_bytes; /* all tensors; W with experts; embedding */
+    uint64_t kv_bytes_per_token, state_bytes;
+    double figures[OFL_FIGURE_COUNT];
+    ofl_source sources[OFL_FIGURE_COUNT];
+    ofl_compute_point *points;
+    uint64_t point_count;
+    double attention_seconds, host_seconds;
+    uint64_t headroom_bytes;
+} ofl_plan_facts;
+
+/* What of the job is asked for, checked; zero: to be chosen. */
+typedef struct ofl_plan_wish {
+    ofl_cut cut;
+    uint64_t part_bytes, ring_bytes;
+    uint32_t sequences, prefill_chunk, cap;
+    bool force_layers;
+    uint32_t resident_layers;
+} ofl_plan_wish;
+
+/* What a unit computes with. Bytes and elements of its matrices. */
+typedef struct ofl_unit_load {
+    double bytes, elements, expert_bytes, expert_elements;
+    bool head;      /* computes on rows that want logits */
+    bool attention; /* the block's attention counts here */
+} ofl_unit_load;
+
+typedef struct ofl_plan_cut {
+    uint64_t part_bytes; /* 0: whole blocks */
+    ofl_slice *slices;   /* of units in execution order, then those of lookup tensors */
+    ofl_unit *units;
+    ofl_unit_load *loads;
+    uint64_t slice_count, slice_capacity, unit_count, unit_capacity, load_capacity;
+    uint32_t unit_slice_count;   /* slices that belong to units */
+    uint64_t workspace_elements; /* see ofl_activation_bytes */
+    uint64_t small_bytes, movable_bytes; /* with alignment: always resident; placed freely */
+    uint64_t largest_unit, largest_block_unit; /* movable bytes of the largest unit (of a block's): no piece is bigger */
+} ofl_plan_cut;
+
+/* A streamed unit, as the timeline sees it. */
+typedef struct ofl_plan_piece {
+    uint64_t bytes;      /* with alignment */
+    double copy_seconds; /* all its copies, start cost paid */
+    uint32_t unit;
+} ofl_plan_piece;
+
+typedef struct ofl_plan_draft {
+    ofl_plan_settings settings;
+    uint32_t ring_tenths; /* the ring in tenths of its largest piece */
+    bool head_stays;      /* the output is resident whole */
+    ofl_plan_cut cut;
+    ofl_plan_piece *pieces;
+    uint64_t piece_count;
+    ofl_budget budget;
+    ofl_step_shape shape; /* the planned step */
+    ofl_step_estimate step;
+} ofl_plan_draft;
+
+typedef struct ofl_plan_row { uint32_t sequences; double step_seconds, tokens_per_second; } ofl_plan_row;
+#define OFL_PLAN_ROWS 40u
+#define OFL_PLAN_ADVICE 8u
+
+struct ofl_plan {
+    ofl_plan_facts facts;
+    ofl_plan_wish wish;
+    ofl_plan_draft draft;
+    ofl_forecast forecast;
+    ofl_plan_row rows[OFL_PLAN_ROWS];
+    uint32_t row_count;
+    char *advice[OFL_PLAN_ADVICE];
+    uint32_t advice_count;
+    char *unit_names;
+    char identity[OFL_SHA256_HEX];
+};
+
+/* facts.c */
+ofl_status ofl_plan_facts_read(ofl_plan_facts *facts, const ofl_model *model, const ofl_machine *machine);
+ofl_status ofl_plan_job_read(ofl_plan_facts *facts, ofl_plan_wish *wish, ofl_plan_settings *settings, const ofl_model *model, const ofl_workload *workload);
+void ofl_plan_facts_clear(ofl_plan_facts *facts);
+/* Is it a tensor that the device reads whole in each step? */
+static inline bool ofl_plan_is_dense(const ofl_plan_tensor *tensor)
+{
+    return tensor->bytes != 0 && (tensor->tensor_class == OFL_CLASS_DENSE || tensor->tensor_class == OFL_CLASS_EXPERT);
+}
+static inline uint64_t ofl_plan_align(uint64_t bytes) { return (bytes + OFL_ALIGNMENT_BYTES - 1) & ~(uint64_t)(OFL_ALIGNMENT_BYTES - 1); }
+
+/* units.c */
+ofl_status ofl_plan_cut_make(const ofl_plan_facts *facts, uint64_t part_bytes, ofl_compute_type compute_type, ofl_plan_cut *out);
+ofl_status ofl_plan_cut_copy(const ofl_plan_cut *from, ofl_plan_cut *out);
+void ofl_plan_cut_clear(ofl_plan_cut *cut);
+/* Piece offsets, sizes of pieces and slices' tiers of streamed units, after placement. */
+void ofl_plan_cut_layout(ofl_plan_cut *cut);
+
+/* account.c: the one place where memory is added up. */
+/* What one sequence of the planned context needs, and what the region then holds. */
+ofl_status ofl_plan_account_kv(const ofl_model *model, ofl_plan_facts *facts, ofl_plan_settings *settings);
+void ofl_plan_account_capacity(ofl_plan_settings *settings);
+/* All but the weights: kv, activation, runtime, headroom and total of them. OFL_ERROR_OVERFLOW. */
+ofl_status ofl_plan_account(const ofl_plan_facts *facts, const ofl_plan_settings *settings, uint64_t workspace_elements, ofl_budget *out);
+/* Adds residents and ring. */
+ofl_status ofl_plan_account_weights(ofl_budget *budget, uint64_t resident_bytes, uint64_t ring_bytes);
+
+/* compute.c */
+typedef struct ofl_step_rates {
+    double byte;                                        /* seconds per byte read; 0 with measured points */
+    double block, head, expert;                         /* seconds per element */
+    double expert_share;                                /* of experts that the step reads */
+    double attention;                                   /* seconds per block */
+    bool measured, blocks_run, head_runs;
+} ofl_step_rates;
+void ofl_plan_rates(const ofl_plan_facts *facts, const ofl_step_shape *shape, ofl_step_rates *out);
+double ofl_plan_unit_seconds(const ofl_step_rates *rates, const ofl_unit_load *load);
+
+/* place.c: marks slices OFL_TIER_DEVICE or OFL_TIER_PINNED and lays the pieces out. room: for movable slices, with alignment. head_stays: the output is not
+ * streamed. OFL_NOT_READY (no sentence): what must stay is more than the room. */
+ofl_status ofl_plan_place(const ofl_plan_facts *facts, ofl_plan_cut *cut, uint64_t room, bool head_stays);
+/* Whole blocks, as forced. */
+void ofl_plan_place_layers(const ofl_plan_facts *facts, ofl_plan_cut *cut, uint32_t resident_layers);
+/* With alignment: residents and two slots; what passes through them in a step. */
+typedef struct ofl_forced_layers { uint64_t needed, streamed; } ofl_forced_layers;
+ofl_forced_layers ofl_plan_forced_layers(const ofl_plan_facts *facts, uint32_t resident_layers);
+uint64_t ofl_plan_resident_bytes(const ofl_plan_cut *cut);
+/* tiers.c: streamed and lookup slices to pinned, pageable or file. OFL_ERROR_NO_FIT when host memory and files cannot take them. */
+ofl_status ofl_plan_place_host(const ofl_plan_facts *facts, ofl_plan_cut *cut, ofl_budget *budget);
+ofl_tier ofl_plan_unit_tier(const ofl_plan_cut *cut, const ofl_unit *unit); /* OFL_TIER_DEVICE: nothing of it is streamed */
+double ofl_plan_tier_rate(const ofl_plan_facts *facts, ofl_tier tier);     /* bytes per second to the device */
+
+/* timeline.c */
+typedef struct ofl_timeline_input {
+    const ofl_plan_piece *pieces;
+    uint64_t piece_count;
+    const double *lead, *own; /* per piece: seconds of resident units before it; of its own unit */
+    double tail, host;        /* of resident units behind the last; between steps */
+    uint64_t ring_bytes;
+} ofl_timeline_input;
+ofl_status ofl_plan_timeline(const ofl_timeline_input *input, ofl_step_estimate *out);
+
+/* draft.c */
+ofl_status ofl_plan_draft_pieces(const ofl_plan_facts *facts, ofl_plan_draft *draft);
+ofl_status ofl_plan_draft_estimate(const ofl_plan_facts *facts, const ofl_plan_draft *draft, const ofl_step_shape *shape, ofl_step_estimate *out);
+/* Places, sizes the ring and times; settings, cut, ring_tenths and head_stays are given. OFL_NOT_READY (no sentence): it does not fit. */
+ofl_status ofl_plan_draft_make(const ofl_plan_facts *facts, const ofl_plan_wish *wish, ofl_plan_draft *draft);
+void ofl_plan_draft_clear(ofl_plan_draft *draft);
+ofl_step_shape ofl_plan_decode_shape(const ofl_plan_settings *settings, uint32_t sequences);
+
+/* solve.c */
+ofl_status ofl_plan_solve(const ofl_plan_facts *facts, const ofl_plan_wish *wish, const ofl_plan_settings *settings, ofl_plan_draft *out);
+/* The forecast by sequences. */
+ofl_status ofl_plan_solve_rows(ofl_plan *plan);
+
+/* forecast.c */
+ofl_status ofl_plan_forecast_make(ofl_plan *plan);
+/* advice.c */
+ofl_status ofl_plan_advise(ofl_plan *plan);
+/* names.c: names of units, slices of tensors. */
+ofl_status ofl_plan_finish(ofl_plan *plan);
+/* plan_write.c */
+ofl_status ofl_plan_identify(ofl_plan *plan);
+
+#endif

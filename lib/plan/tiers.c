@@ -1,0 +1,101 @@
+/* Where streamed and looked-up bytes live on the host: pinned while there is room, then pageable, then in the model's file. One tier a unit. */
+#include "plan/plan_state.h"
+
+static uint64_t limit_of(const ofl_plan_facts *facts, ofl_figure figure)
+{
+    return facts->sources[figure] == OFL_SOURCE_NONE ? UINT64_MAX : (uint64_t)facts->figures[figure];
+}
+
+static void set_tier(ofl_plan_cut *cut, const ofl_unit *unit, ofl_tier tier)
+{
+    for (uint32_t i = 0; i < unit->slice_count; i++) {
+        ofl_slice *slice = &cut->slices[unit->slice_first + i];
+        if (slice->tier != OFL_TIER_DEVICE) slice->tier = tier;
+    }
+}
+
+ofl_tier ofl_plan_unit_tier(const ofl_plan_cut *cut, const ofl_unit *unit)
+{
+    for (uint32_t i = 0; i < unit->slice_count; i++) {
+        ofl_tier tier = cut->slices[unit->slice_first + i].tier;
+        if (tier != OFL_TIER_DEVICE) return tier;
+    }
+    return OFL_TIER_DEVICE;
+}
+
+static uint64_t tier_bytes(const ofl_plan_cut *cut, ofl_tier tier)
+{
+    uint64_t bytes = 0;
+    for (uint64_t i = 0; i < cut->unit_count; i++) {
+        if (cut->units[i].piece_bytes != 0 && ofl_plan_unit_tier(cut, &cut->units[i]) == tier) bytes += cut->units[i].piece_bytes;
+    }
+    return bytes;
+}
+
+/* Moves units of one tier to the next lower one until no more than `room` is left there, evenly over the execution order. */
+static void demote(ofl_plan_cut *cut, ofl_tier from, uint64_t room)
+{
+    uint64_t there = tier_bytes(cut, from);
+    if (there <= room) return;
+    double credit = 0, rate = (double)(there - room) / (double)there, threshold = 0.5;
+    for (int walk = 0; walk < 2 && there > room; walk++, threshold = -1) {
+        for (uint64_t i = 0; i < cut->unit_count && there > room; i++) {
+            const ofl_unit *unit = &cut->units[i];
+            if (unit->piece_bytes == 0 || ofl_plan_unit_tier(cut, unit) != from) continue;
+            credit += rate * (double)unit->piece_bytes;
+            if (credit < threshold * (double)unit->piece_bytes) continue;
+            credit -= (double)unit->piece_bytes;
+            set_tier(cut, unit, (ofl_tier)(from + 1));
+            there -= unit->piece_bytes;
+        }
+    }
+}
+
+/* Rows are read by the device itself, from pinned memory: lookups come first. */
+static uint64_t place_lookups(const ofl_plan_facts *facts, ofl_plan_cut *cut, uint64_t pinnable, uint64_t host)
+{
+    ofl_tier tier = facts->lookup_bytes <= pinnable ? OFL_TIER_PINNED : facts->lookup_bytes <= host ? OFL_TIER_PAGEABLE : OFL_TIER_FILE;
+    for (uint64_t i = cut->unit_slice_count; i < cut->slice_count; i++) cut->slices[i].tier = tier;
+    return tier == OFL_TIER_FILE ? 0 : facts->lookup_bytes;
+}
+
+static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+
+static void count_tiers(const ofl_plan_cut *cut, ofl_budget *budget)
+{
+    uint64_t bytes[4] = {0};
+    for (uint64_t i = 0; i < cut->slice_count; i++) bytes[cut->slices[i].tier] += cut->slices[i].bytes;
+    budget->device_bytes = bytes[OFL_TIER_DEVICE];
+    budget->pinned_bytes = bytes[OFL_TIER_PINNED];
+    budget->pageable_bytes = bytes[OFL_TIER_PAGEABLE];
+    budget->file_bytes = bytes[OFL_TIER_FILE];
+}
+
+ofl_status ofl_plan_place_host(const ofl_plan_facts *facts, ofl_plan_cut *cut, ofl_budget *budget)
+{
+    uint64_t host = limit_of(facts, OFL_FIGURE_HOST), pinnable = ofl_min_u64(limit_of(facts, OFL_FIGURE_PINNABLE), host);
+    uint64_t lookups = place_lookups(facts, cut, pinnable, host);
+    demote(cut, OFL_TIER_PINNED, less(pinnable, lookups));
+    demote(cut, OFL_TIER_PAGEABLE, less(less(host, lookups), tier_bytes(cut, OFL_TIER_PINNED)));
+    count_tiers(cut, budget);
+    if (budget->file_bytes != 0 && facts->sources[OFL_FIGURE_FILE] == OFL_SOURCE_NONE)
+        return ofl_fail_room(OFL_ERROR_NO_FIT, budget->pinned_bytes + budget->pageable_bytes + budget->file_bytes, host,
+                             "plan: %llu bytes of weights must live in host memory, %llu may be used, and no rate for reading the rest from its file is known; "
+                             "give more host memory or the file's rate",
+                             (unsigned long long)(budget->pinned_bytes + budget->pageable_bytes + budget->file_bytes), (unsigned long long)host);
+    return OFL_OK;
+}
+
+static double rate_or(const ofl_plan_facts *facts, ofl_figure figure, double other)
+{
+    return facts->sources[figure] == OFL_SOURCE_NONE ? other : facts->figures[figure];
+}
+
+double ofl_plan_tier_rate(const ofl_plan_facts *facts, ofl_tier tier)
+{
+    double link = facts->figures[OFL_FIGURE_LINK], pageable = rate_or(facts, OFL_FIGURE_LINK_PAGEABLE, link);
+    if (tier == OFL_TIER_PINNED) return link;
+    if (tier == OFL_TIER_PAGEABLE) return pageable;
+    double file = rate_or(facts, OFL_FIGURE_FILE, pageable); /* read ahead while the last part is copied: the slower one counts */
+    return file < pageable ? file : pageable;
+}

@@ -1,0 +1,96 @@
+/* A step played through: pieces are copied in execution order as soon as the ring has room, across the step boundary; a unit computes when its piece has landed
+ * and the unit before it is done; its room is free again then. Played until the steps are alike. */
+#include "plan/plan_state.h"
+#include "plan/ring.h"
+
+#include <math.h>
+
+#define WORK 200000u /* pieces played in all, about; bounds the time of one estimate */
+#define LEAST_STEPS 4u
+#define MOST_STEPS 40u
+
+typedef struct player {
+    const ofl_timeline_input *in;
+    ofl_ring ring;
+    double *landed;       /* of pieces in the ring, circular */
+    uint64_t *numbers;    /* the ring's number of each */
+    uint64_t taken, used; /* counted on, over all steps */
+    uint64_t capacity;
+    double link_free;
+} player;
+
+/* Copies whatever there is room for, from `now` on. */
+static void fill_ring(player *p, double now)
+{
+    uint64_t offset, number;
+    while (p->taken - p->used < p->capacity) {
+        uint64_t index = p->taken % p->in->piece_count;
+        if (!ofl_ring_take(&p->ring, p->in->pieces[index].bytes, &offset, &number)) return;
+        p->link_free = fmax(p->link_free, now) + p->in->pieces[index].copy_seconds;
+        p->landed[p->taken % p->capacity] = p->link_free;
+        p->numbers[p->taken % p->capacity] = number;
+        p->taken++;
+    }
+}
+
+static double play_step(player *p, double now)
+{
+    for (uint64_t i = 0; i < p->in->piece_count; i++) {
+        uint64_t slot = p->used % p->capacity;
+        now = fmax(now + p->in->lead[i], p->landed[slot]) + p->in->own[i];
+        ofl_ring_give(&p->ring, p->numbers[slot]);
+        p->used++;
+        fill_ring(p, now);
+    }
+    return now + p->in->tail + p->in->host;
+}
+
+static double steady_step(player *p)
+{
+    uint64_t most = WORK / p->in->piece_count;
+    most = most < LEAST_STEPS ? LEAST_STEPS : ofl_min_u64(most, MOST_STEPS);
+    double now = 0, last = -1, half = 0;
+    fill_ring(p, 0);
+    for (uint64_t step = 0; step < most; step++) {
+        double end = play_step(p, now), taken = end - now;
+        if (step >= 2 && fabs(taken - last) <= 1e-9 * taken) return taken;
+        if (step + 1 == most / 2) half = end;
+        last = taken;
+        now = end;
+    }
+    return (now - half) / (double)(most - most / 2);
+}
+
+static void sums(const ofl_timeline_input *in, ofl_step_estimate *out)
+{
+    out->compute_seconds = in->tail + in->host;
+    for (uint64_t i = 0; i < in->piece_count; i++) {
+        out->link_seconds += in->pieces[i].copy_seconds;
+        out->compute_seconds += in->lead[i] + in->own[i];
+    }
+    out->bound_seconds = fmax(out->link_seconds, out->compute_seconds);
+}
+
+ofl_status ofl_plan_timeline(const ofl_timeline_input *in, ofl_step_estimate *out)
+{
+    ofl_step_estimate estimate = {.struct_size = sizeof estimate};
+    sums(in, &estimate);
+    estimate.step_seconds = estimate.bound_seconds;
+    if (in->piece_count != 0) {
+        player p = {.in = in, .capacity = in->piece_count + 1};
+        ofl_status status = ofl_ring_init(&p.ring, in->ring_bytes, (uint32_t)p.capacity);
+        if (status != OFL_OK) return status;
+        p.landed = ofl_alloc(p.capacity, sizeof *p.landed);
+        p.numbers = ofl_alloc(p.capacity, sizeof *p.numbers);
+        bool good = p.landed != NULL && p.numbers != NULL;
+        if (good) estimate.step_seconds = fmax(steady_step(&p), estimate.bound_seconds);
+        ofl_free(p.landed);
+        ofl_free(p.numbers);
+        ofl_ring_clear(&p.ring);
+        if (!good) return ofl_fail(OFL_ERROR_HOST_MEMORY, "step estimate: out of host memory");
+    }
+    estimate.link_idle_seconds = estimate.step_seconds - estimate.link_seconds;
+    estimate.stall_seconds = estimate.step_seconds - estimate.compute_seconds;
+    *out = estimate;
+    return OFL_OK;
+}

@@ -1,0 +1,243 @@
+/* Cuts a model into slices and units: matrices in execution order, packed up to the part size, bigger ones cut by rows. */
+#include "plan/plan_state.h"
+
+#include <string.h>
+
+#define ROW_STEP 16u          /* rows of a part are a multiple of it … */
+#define ROW_STEP_FROM 128u    /* … where a part has at least so many */
+
+typedef struct cutter {
+    const ofl_plan_facts *facts;
+    ofl_plan_cut *cut;
+    ofl_dtype compute_dtype;
+    uint64_t pending;    /* first slice that no unit has yet */
+    uint64_t open_bytes; /* of matrices in the last unit */
+    bool open;           /* the last unit may take more matrices */
+    bool block_has_unit;
+    int32_t block;
+} cutter;
+
+void ofl_plan_cut_clear(ofl_plan_cut *cut)
+{
+    ofl_free(cut->slices);
+    ofl_free(cut->units);
+    ofl_free(cut->loads);
+    memset(cut, 0, sizeof *cut);
+}
+
+static void *copy_array(const void *from, uint64_t count, uint64_t size)
+{
+    void *to = ofl_alloc(count, size);
+    if (to != NULL && count != 0) memcpy(to, from, (size_t)(count * size));
+    return to;
+}
+
+ofl_status ofl_plan_cut_copy(const ofl_plan_cut *from, ofl_plan_cut *out)
+{
+    ofl_plan_cut copy = *from;
+    copy.slices = copy_array(from->slices, from->slice_count, sizeof *from->slices);
+    copy.units = copy_array(from->units, from->unit_count, sizeof *from->units);
+    copy.loads = copy_array(from->loads, from->unit_count, sizeof *from->loads);
+    copy.slice_capacity = copy.slice_count;
+    copy.unit_capacity = copy.load_capacity = copy.unit_count;
+    if (copy.slices == NULL || copy.units == NULL || copy.loads == NULL) {
+        ofl_plan_cut_clear(&copy);
+        return ofl_fail(OFL_ERROR_HOST_MEMORY, "plan: out of host memory");
+    }
+    *out = copy;
+    return OFL_OK;
+}
+
+static bool push_slice(cutter *c, uint32_t tensor, uint64_t first, uint64_t rows)
+{
+    ofl_plan_cut *cut = c->cut;
+    const ofl_plan_tensor *t = &c->facts->tensors[tensor];
+    if (cut->slice_count >= OFL_NO_UNIT || !ofl_grow((void **)&cut->slices, &cut->slice_capacity, cut->slice_count + 1, sizeof *cut->slices)) return false;
+    ofl_slice *slice = &cut->slices[cut->slice_count++];
+    *slice = (ofl_slice){.struct_size = sizeof *slice, .tensor = tensor, .unit = OFL_NO_UNIT, .row_first = first, .row_count = rows};
+    slice->bytes = rows * t->row_bytes;
+    return true;
+}
+
+static bool start_unit(cutter *c)
+{
+    ofl_plan_cut *cut = c->cut;
+    if (!ofl_grow((void **)&cut->units, &cut->unit_capacity, cut->unit_count + 1, sizeof *cut->units) ||
+        !ofl_grow((void **)&cut->loads, &cut->load_capacity, cut->unit_count + 1, sizeof *cut->loads))
+        return false;
+    cut->units[cut->unit_count] = (ofl_unit){.struct_size = sizeof *cut->units, .name = "", .block = c->block, .slice_first = (uint32_t)c->pending};
+    cut->loads[cut->unit_count++] = (ofl_unit_load){0};
+    c->block_has_unit = true;
+    return true;
+}
+
+/* All slices pushed so far belong to the last unit. */
+static void fill_unit(cutter *c)
+{
+    ofl_unit *unit = &c->cut->units[c->cut->unit_count - 1];
+    unit->slice_count = (uint32_t)c->cut->slice_count - unit->slice_first;
+    c->pending = c->cut->slice_count;
+}
+
+static bool end_block(cutter *c)
+{
+    if (c->pending < c->cut->slice_count) {
+        if (!c->block_has_unit && !start_unit(c)) return false;
+        fill_unit(c);
+    }
+    c->open = c->block_has_unit = false;
+    return true;
+}
+
+/* How many parts, and of how many steps of rows in all. */
+static uint64_t part_count(const ofl_plan_tensor *t, uint64_t part_bytes, uint64_t *step_out, uint64_t *steps_out)
+{
+    uint64_t parts = t->bytes / part_bytes + (t->bytes % part_bytes != 0);
+    uint64_t step = t->rows / parts >= ROW_STEP_FROM ? ROW_STEP : 1;
+    uint64_t steps = t->rows / step + (t->rows % step != 0);
+    while (parts < steps && (steps + parts - 1) / parts * step * t->row_bytes > part_bytes) parts++;
+    *step_out = step;
+    *steps_out = steps;
+    return ofl_min_u64(parts, steps);
+}
+
+static bool push_parts(cutter *c, uint32_t tensor, uint64_t part_bytes)
+{
+    const ofl_plan_tensor *t = &c->facts->tensors[tensor];
+    uint64_t step, steps, parts = part_count(t, part_bytes, &step, &steps), first = 0;
+    for (uint64_t i = 0; i < parts; i++) {
+        uint64_t end = i + 1 == parts ? t->rows : (i + 1) * steps / parts * step;
+        if (!start_unit(c) || !push_slice(c, tensor, first, end - first)) return false;
+        fill_unit(c);
+        first = end;
+    }
+    c->open = false;
+    return true;
+}
+
+static bool push_matrix(cutter *c, uint32_t tensor)
+{
+    const ofl_plan_tensor *t = &c->facts->tensors[tensor];
+    uint64_t part = c->cut->part_bytes;
+    if (part != 0 && t->bytes > part && t->rows > 1) return push_parts(c, tensor, part);
+    bool joins = c->open && (part == 0 || t->bytes <= part - ofl_min_u64(part, c->open_bytes));
+    if (!joins && !start_unit(c)) return false;
+    c->open_bytes = joins ? c->open_bytes + t->bytes : t->bytes;
+    c->open = true;
+    if (!push_slice(c, tensor, 0, t->rows)) return false;
+    fill_unit(c);
+    return true;
+}
+
+static bool push_tensor(cutter *c, uint32_t tensor)
+{
+    const ofl_plan_tensor *t = &c->facts->tensors[tensor];
+    if (t->block != c->block) {
+        if (!end_block(c)) return false;
+        c->block = t->block;
+    }
+    return t->small ? push_slice(c, tensor, 0, t->rows) : push_matrix(c, tensor);
+}
+
+static void add_load(const cutter *c, ofl_unit_load *load, const ofl_slice *slice)
+{
+    const ofl_plan_tensor *t = &c->facts->tensors[slice->tensor];
+    if (t->vector) return;
+    double bytes = (double)slice->bytes, elements = (double)t->elements * ((double)slice->row_count / (double)t->rows);
+    load->head |= t->also_lookup || t->block >= (int64_t)c->facts->shape.block_count;
+    if (t->tensor_class == OFL_CLASS_EXPERT) {
+        load->expert_bytes += bytes;
+        load->expert_elements += elements;
+    } else {
+        load->bytes += bytes;
+        load->elements += elements;
+    }
+}
+
+static void add_sizes(const cutter *c, const ofl_slice *slice, uint64_t *movable)
+{
+    const ofl_plan_tensor *t = &c->facts->tensors[slice->tensor];
+    uint64_t aligned = ofl_plan_align(slice->bytes);
+    if (t->small) c->cut->small_bytes += aligned;
+    else *movable += aligned;
+    if (!t->vector && t->dtype != c->compute_dtype)
+        c->cut->workspace_elements = ofl_max_u64(c->cut->workspace_elements, t->elements / t->rows * slice->row_count);
+}
+
+static void sum_unit(const cutter *c, uint32_t index)
+{
+    const ofl_unit *unit = &c->cut->units[index];
+    uint64_t movable = 0;
+    for (uint32_t i = 0; i < unit->slice_count; i++) {
+        ofl_slice *slice = &c->cut->slices[unit->slice_first + i];
+        slice->unit = index;
+        add_load(c, &c->cut->loads[index], slice);
+        add_sizes(c, slice, &movable);
+    }
+    c->cut->movable_bytes += movable;
+    uint64_t *largest = c->cut->loads[index].head ? &c->cut->largest_unit : &c->cut->largest_block_unit;
+    *largest = ofl_max_u64(*largest, movable);
+}
+
+/* Attention runs just before a block's output product; without such a tensor, with the block's first unit. */
+static void place_attention(const cutter *c)
+{
+    ofl_plan_cut *cut = c->cut;
+    for (uint64_t first = 0, end; first < cut->unit_count; first = end) {
+        uint64_t at = first;
+        for (end = first; end < cut->unit_count && cut->units[end].block == cut->units[first].block; end++) {
+            for (uint32_t i = 0; at == first && i < cut->units[end].slice_count; i++) {
+                if (c->facts->tensors[cut->slices[cut->units[end].slice_first + i].tensor].role == OFL_ROLE_ATTN_OUTPUT) at = end;
+            }
+        }
+        int32_t block = cut->units[first].block;
+        if (block >= 0 && (uint32_t)block < c->facts->shape.block_count) cut->loads[at].attention = true;
+    }
+}
+
+static bool push_lookups(cutter *c)
+{
+    for (uint32_t i = 0; i < c->facts->tensor_count; i++) {
+        const ofl_plan_tensor *t = &c->facts->tensors[i];
+        if (t->tensor_class == OFL_CLASS_LOOKUP && t->bytes != 0 && !push_slice(c, i, 0, t->rows)) return false;
+    }
+    return true;
+}
+
+ofl_status ofl_plan_cut_make(const ofl_plan_facts *facts, uint64_t part_bytes, ofl_compute_type compute_type, ofl_plan_cut *out)
+{
+    ofl_plan_cut cut = {.part_bytes = part_bytes};
+    cutter c = {.facts = facts, .cut = &cut, .block = OFL_BLOCK_INPUT};
+    c.compute_dtype = compute_type == OFL_COMPUTE_F32 ? OFL_DTYPE_F32 : OFL_DTYPE_BF16;
+    for (uint32_t i = 0; i < facts->tensor_count; i++) {
+        if (ofl_plan_is_dense(&facts->tensors[i]) && !push_tensor(&c, i)) goto no_memory;
+    }
+    if (!end_block(&c)) goto no_memory;
+    cut.unit_slice_count = (uint32_t)cut.slice_count;
+    for (uint32_t i = 0; i < cut.unit_count; i++) sum_unit(&c, i);
+    cut.largest_unit = ofl_max_u64(cut.largest_unit, cut.largest_block_unit);
+    place_attention(&c);
+    if (!push_lookups(&c)) goto no_memory;
+    *out = cut;
+    return OFL_OK;
+
+no_memory:
+    ofl_plan_cut_clear(&cut);
+    return ofl_fail(OFL_ERROR_HOST_MEMORY, "plan: out of host memory while cutting %u tensors", (unsigned)facts->tensor_count);
+}
+
+void ofl_plan_cut_layout(ofl_plan_cut *cut)
+{
+    for (uint64_t i = 0; i < cut->unit_count; i++) {
+        ofl_unit *unit = &cut->units[i];
+        unit->piece_bytes = unit->streamed_bytes = 0;
+        for (uint32_t j = 0; j < unit->slice_count; j++) {
+            ofl_slice *slice = &cut->slices[unit->slice_first + j];
+            slice->piece_offset = 0;
+            if (slice->tier == OFL_TIER_DEVICE) continue;
+            slice->piece_offset = unit->piece_bytes;
+            unit->piece_bytes += ofl_plan_align(slice->bytes);
+            unit->streamed_bytes += slice->bytes;
+        }
+    }
+}
