@@ -4,6 +4,9 @@
  *   start=SECONDS per copy, e.g. 5us (default 0)  clock=wall|virtual (default wall)  order=SEED (any legal order, seeded; default 0 = submission order)
  *   runtime=SIZE already taken by a pretended context (default 0)  pinnable=SIZE (default: no limit)
  *
+ * "cuda:N" counts as the CUDA Runtime does; "cuda:GPU-UUID" and "cuda:DOMAIN:BUS:DEVICE.FUNCTION" name a device by identity. Each call makes the device current
+ * for the calling thread.
+ *
  * Streams: an ofl_stream * is the back end's own handle. On "cuda" it is a cudaStream_t cast, and any cudaStream_t may be passed (the legacy default stream as
  * cudaStreamLegacy, since NULL means "the calling thread"). Work in one stream runs in order; streams are ordered among each other by events alone.
  *
@@ -63,7 +66,7 @@ OFL_API void ofl_device_free(ofl_device *device, void *pointer);
 /* Page-locked host memory, page aligned, mapped so that the device can read it. OFL_ERROR_PINNED_MEMORY. */
 OFL_API ofl_status ofl_device_host_alloc(ofl_device *device, uint64_t bytes, void **out);
 OFL_API void ofl_device_host_free(ofl_device *device, void *pointer);
-/* Page-locks the caller's own memory in place. */
+/* Page-locks the caller's own memory in place. A range that shares a page with one page-locked already: OFL_ERROR_STATE. */
 OFL_API ofl_status ofl_device_host_register(ofl_device *device, const void *pointer, uint64_t bytes);
 OFL_API ofl_status ofl_device_host_unregister(ofl_device *device, const void *pointer);
 /* The address under which the device reads pinned host memory. */
@@ -84,7 +87,7 @@ OFL_API ofl_status ofl_event_query(ofl_device *device, ofl_event *event); /* OFL
 OFL_API ofl_status ofl_event_wait(ofl_device *device, ofl_event *event);  /* blocks the host */
 
 /* Queues a copy in `stream`. `memory` says what the host side is; with OFL_HOST_PINNED the call does not wait, and both sides must stay valid until it is done.
- * OFL_ERROR_ARGUMENT: said to be pinned, but not page-locked through ofl_device_host_alloc or _register; or (sim) the device side is not in one allocation.
+ * OFL_ERROR_ARGUMENT: said to be pinned, but not page-locked (by ofl_device_host_alloc or _register, on cuda also by the caller's own means); or (sim) the device side is not in one allocation.
  * OFL_HOST_PAGEABLE: the host side may be used again when the call returns; on sim the copy is done then. 0 bytes: nothing. */
 OFL_API ofl_status ofl_copy(ofl_device *device, ofl_stream *stream, ofl_direction direction, void *to, const void *from, uint64_t bytes,
                             ofl_host_memory memory);

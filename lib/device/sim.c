@@ -197,9 +197,9 @@ static double rate_of(const sim_spec *spec, ofl_direction direction, ofl_host_me
 /* A real device would fault, or copy at another speed than the caller counts on. */
 static ofl_status check_copy(sim_device *device, const void *on_device, const void *on_host, uint64_t bytes, ofl_host_memory memory)
 {
-    if (ofl_sim_find(device, false, on_device, bytes) == NULL)
+    if (ofl_ledger_find(&device->ledger, false, on_device, bytes) == NULL)
         return ofl_fail(OFL_ERROR_ARGUMENT, "ofl_copy: the device side is not %llu bytes of one allocation of this device", (unsigned long long)bytes);
-    if (memory == OFL_HOST_PINNED && ofl_sim_find(device, true, on_host, bytes) == NULL)
+    if (memory == OFL_HOST_PINNED && ofl_ledger_find(&device->ledger, true, on_host, bytes) == NULL)
         return ofl_fail(OFL_ERROR_ARGUMENT, "ofl_copy: the host side is not page-locked; register it first or say OFL_HOST_PAGEABLE");
     return OFL_OK;
 }

@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 #include "device/backend.h"
+#include "device/ledger.h"
 
 typedef struct sim_spec {
     uint64_t vram_bytes, runtime_bytes, pinnable_bytes; /* pinnable: UINT64_MAX = no limit */
@@ -17,22 +18,6 @@ typedef struct sim_spec {
 } sim_spec;
 
 ofl_status ofl_sim_spec_parse(const char *text, const char *whole, sim_spec *out);
-
-/* One range of memory that the device knows. */
-typedef enum sim_memory_kind { SIM_DEVICE_MEMORY, SIM_HOST_ALLOCATED, SIM_HOST_REGISTERED } sim_memory_kind;
-typedef struct sim_range {
-    char *pointer;
-    uint64_t bytes;   /* as asked for */
-    uint64_t counted; /* against the limit */
-    void *base;       /* what to free; NULL when registered */
-    sim_memory_kind kind;
-} sim_range;
-
-typedef struct sim_memory {
-    sim_range *ranges;
-    uint64_t count, capacity;
-    uint64_t used, peak, pinned;
-} sim_memory;
 
 /* One record of an event. Held by the event, by the record still queued and by each wait that took it. */
 typedef struct sim_mark {
@@ -97,7 +82,7 @@ struct sim_device {
     sim_spec spec;
     pthread_mutex_t mutex;
     pthread_cond_t changed; /* an operation ended, a mark was reached, an engine fell free */
-    sim_memory memory;
+    ofl_ledger ledger;
     sim_stream *streams;
     sim_engine engines[2]; /* by direction */
     sim_op *spare_ops;
@@ -113,8 +98,7 @@ static inline sim_device *sim_of(ofl_device *device) { return (sim_device *)(voi
 static inline void sim_lock(sim_device *device) { (void)pthread_mutex_lock(&device->mutex); }
 static inline void sim_unlock(sim_device *device) { (void)pthread_mutex_unlock(&device->mutex); }
 
-/* sim_memory.c. find: the range of that kind (host: either) that holds all the bytes, or NULL; device locked. */
-sim_range *ofl_sim_find(sim_device *device, bool host, const void *pointer, uint64_t bytes);
+/* sim_memory.c */
 ofl_status ofl_sim_memory(ofl_device *device, ofl_memory_info *out);
 ofl_status ofl_sim_alloc(ofl_device *device, uint64_t bytes, void **out);
 void ofl_sim_free(ofl_device *device, void *pointer);
@@ -146,7 +130,6 @@ void ofl_sim_drain(sim_device *device); /* all that is queued now */
 /* sim_wall.c */
 ofl_status ofl_sim_wall_start(sim_stream *stream);
 void ofl_sim_wall_stop(sim_stream *stream); /* after its last operation; called unlocked */
-uint64_t ofl_sim_wall_now(void);
 
 /* sim_virtual.c; device locked. */
 void ofl_sim_virtual_settle(sim_device *device);  /* starts what can start now */

@@ -15,7 +15,7 @@ uint64_t ofl_sim_later(uint64_t ns, uint64_t duration_ns)
     return ofl_add_u64(ns, duration_ns, &sum) ? sum : UINT64_MAX;
 }
 
-uint64_t ofl_sim_now(sim_device *device) { return device->spec.is_virtual ? device->now_ns : ofl_sim_wall_now(); }
+uint64_t ofl_sim_now(sim_device *device) { return device->spec.is_virtual ? device->now_ns : ofl_monotonic_ns(); }
 
 sim_mark *ofl_sim_mark_take(sim_device *device)
 {

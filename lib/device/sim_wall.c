@@ -14,13 +14,6 @@
 #define CATCH_UP_NS UINT64_C(20000000)
 #define DELAY_NS_MAX 300000u /* of order=SEED */
 
-uint64_t ofl_sim_wall_now(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 static void sleep_until(uint64_t ns)
 {
     struct timespec due = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
@@ -52,7 +45,7 @@ static uint64_t run_copy(sim_stream *stream, const sim_op *op, uint64_t ready_ns
     uint64_t start_ns = ofl_max_u64(ready_ns, engine->free_ns), end_ns = ofl_sim_later(start_ns, op->duration_ns);
     sim_unlock(device);
     paced_copy(op, start_ns, end_ns);
-    uint64_t now_ns = ofl_sim_wall_now();
+    uint64_t now_ns = ofl_monotonic_ns();
     sim_lock(device);
     if (now_ns > CATCH_UP_NS) end_ns = ofl_max_u64(end_ns, now_ns - CATCH_UP_NS);
     engine->free_ns = end_ns;
@@ -67,7 +60,7 @@ static uint64_t run_launch(sim_stream *stream, const sim_op *op, uint64_t ready_
     sim_unlock(device);
     if (op->function != NULL) op->function(op->context);
     sleep_until(end_ns);
-    if (op->function != NULL) end_ns = ofl_max_u64(end_ns, ofl_sim_wall_now());
+    if (op->function != NULL) end_ns = ofl_max_u64(end_ns, ofl_monotonic_ns());
     sim_lock(device);
     return end_ns;
 }
@@ -76,7 +69,7 @@ static void random_delay(sim_device *device)
 {
     uint64_t ns = ofl_sim_random(device) % DELAY_NS_MAX;
     sim_unlock(device);
-    sleep_until(ofl_sim_wall_now() + ns);
+    sleep_until(ofl_monotonic_ns() + ns);
     sim_lock(device);
 }
 
