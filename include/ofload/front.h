@@ -60,7 +60,8 @@ typedef struct ofl_front_forecast {
     double seconds;
     double tokens_per_second;  /* new tokens over that time */
     double correction;         /* measured ÷ estimated, smoothed; 1 before the first commit */
-    uint64_t waiting, running, finished, new_tokens;
+    uint64_t waiting, running, finished;
+    uint64_t new_tokens;       /* still to come, if every request makes all of them */
 } ofl_front_forecast;
 
 /* Capacity, block size, caps and step estimates come from the plan, which must outlive it. options may be NULL. */
