@@ -108,6 +108,23 @@ static ofl_status count(ofl_model *model)
     return OFL_OK;
 }
 
+/* Never dropped in silence. */
+static ofl_status note_unused(ofl_model *model)
+{
+    uint64_t bytes = 0, unused = 0;
+    const char *first = NULL;
+    for (uint64_t i = 0; i < model->tensor_count; i++) {
+        const ofl_tensor *tensor = &model->tensors[i];
+        if (tensor->tensor_class != OFL_CLASS_UNUSED) continue;
+        if (first == NULL) first = tensor->name;
+        bytes += tensor->bytes; /* the sum of all was checked */
+        unused++;
+    }
+    if (unused == 0) return OFL_OK;
+    return ofl_model_add_note(model, "%llu tensors of %llu bytes are not used and are never placed: %s%s", (unsigned long long)unused,
+                              (unsigned long long)bytes, first, unused > 1 ? ", …" : "");
+}
+
 static ofl_status check_blocks(const ofl_model *model)
 {
     for (uint64_t i = 0; i < model->tensor_count; i++) {
@@ -173,6 +190,7 @@ ofl_status ofl_model_complete(ofl_model *model)
     ofl_status status = ofl_model_check_names(model, NULL);
     if (status == OFL_OK) status = check_blocks(model);
     if (status == OFL_OK) status = count(model);
+    if (status == OFL_OK) status = note_unused(model);
     if (status != OFL_OK) return status;
     number(model);
     model->shape.struct_size = sizeof model->shape;
