@@ -225,6 +225,7 @@ static ofl_status read_all(gguf_reading *r)
     if (status == OFL_OK) status = tokenizer_add_known_ends(r->t);
     if (status != OFL_OK) return status;
     if (begin < 0 && r->t->merges.by_score) begin = tokenizer_find(r->t, "<s>");
+    if (unknown < 0 && r->t->merges.by_score) unknown = tokenizer_find(r->t, "<unk>");
     if (traits.begin) r->t->begin = (int32_t)begin;
     if (traits.characters) r->t->merges.unknown = (int32_t)unknown;
     return OFL_OK;
