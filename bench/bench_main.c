@@ -12,6 +12,8 @@ typedef struct subcommand {
 
 static const subcommand subcommands[] = {
     {"link", bench_link, "copies of a device by size, with the fit start + bytes / rate"},
+    {"plan", bench_plan, "what planning costs, by tensors"},
+    {"front", bench_front, "what the batching front costs per step, by sequences"},
     {"mkmodel", bench_mkmodel, "writes a GGUF file of any shape with random weights"},
 };
 

@@ -1,0 +1,116 @@
+/* front: what the batching front itself costs per step, by sequences. Nothing is computed: each step is committed at once. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "bench.h"
+#include "made.h"
+
+#define REQUESTS_PER_SEQUENCE 4u
+
+static double now(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* splitmix64 */
+static uint64_t next(uint64_t *state)
+{
+    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+/* Prompts of 16 to 271 tokens, answers of 16 to 143. */
+static ofl_status submit_all(ofl_front *front, uint64_t count)
+{
+    uint64_t state = 1, number;
+    for (uint64_t i = 0; i < count; i++) {
+        ofl_request request = {.struct_size = sizeof request, .tag = i};
+        request.prompt_tokens = 16 + (uint32_t)(next(&state) % 256);
+        request.max_new_tokens = 16 + (uint32_t)(next(&state) % 128);
+        ofl_status status = ofl_front_submit(front, &request, &number);
+        if (status != OFL_OK) return status;
+    }
+    return OFL_OK;
+}
+
+typedef struct cost { double steps, seconds, slowest, items; } cost;
+
+static ofl_status run_all(ofl_front *front, uint8_t *finished, cost *out)
+{
+    for (;;) {
+        ofl_step step = {.struct_size = sizeof step};
+        double before = now();
+        ofl_status status = ofl_front_next_step(front, &step);
+        if (status == OFL_END) return OFL_OK;
+        if (status == OFL_OK) status = ofl_front_commit(front, finished, 0);
+        if (status != OFL_OK) return status;
+        double took = now() - before;
+        out->steps++;
+        out->seconds += took;
+        out->items += step.item_count;
+        if (took > out->slowest) out->slowest = took;
+    }
+}
+
+static ofl_status measure(const ofl_plan *plan, uint32_t sequences, cost *out)
+{
+    ofl_front *front = NULL;
+    uint8_t *finished = calloc(sequences, 1);
+    if (finished == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
+    ofl_status status = ofl_front_create(plan, NULL, &front);
+    if (status == OFL_OK) status = submit_all(front, (uint64_t)sequences * REQUESTS_PER_SEQUENCE);
+    if (status == OFL_OK) status = run_all(front, finished, out);
+    ofl_front_destroy(front);
+    free(finished);
+    return status == OFL_OK ? OFL_OK : app_forward(status);
+}
+
+static ofl_status add_row(const ofl_model *model, const ofl_machine *machine, uint32_t sequences, bench_report *report)
+{
+    const ofl_workload workload = {.struct_size = sizeof workload, .objective = OFL_THROUGHPUT, .context_tokens = 512, .sequences = sequences};
+    ofl_plan *plan = NULL;
+    cost c = {0};
+    char label[32];
+    ofl_status status = ofl_plan_make(model, machine, &workload, &plan);
+    if (status != OFL_OK) return app_forward(status);
+    status = measure(plan, sequences, &c);
+    ofl_plan_destroy(plan);
+    if (status != OFL_OK) return status;
+    (void)snprintf(label, sizeof label, "%u sequences", sequences);
+    bench_report_row(report, label);
+    bench_report_number(report, "steps", c.steps);
+    bench_report_number(report, "items_per_step", c.items / c.steps);
+    bench_report_number(report, "seconds_per_step", c.seconds / c.steps);
+    bench_report_number(report, "slowest_seconds", c.slowest);
+    return OFL_OK;
+}
+
+int bench_front(int argc, char **argv)
+{
+    static const uint32_t counts[] = {1, 8, 32, 64, 128, 256, 512};
+    const made_shape shape = {16, 1024, 16, 4, 2816, 32000, 0};
+    int json = 0, exit_status = EXIT_DONE;
+    const cli_option options[] = {{"--json", CLI_FLAG, &json, NULL, NULL, NULL, "print as JSON"}};
+    const cli_program program = {"ofload-bench front", "[options]", "Times the batching front alone: next step and commit, by sequences at once, over a queue of four requests for each.", NULL,
+                                 options, sizeof options / sizeof options[0]};
+    ofl_model *model = NULL;
+    ofl_machine *machine = NULL;
+    ofl_status status = cli_parse(&program, &argc, argv, &exit_status);
+    if (status == OFL_END) return exit_status;
+    if (status == OFL_OK && argc > 1) status = app_fail(OFL_ERROR_ARGUMENT, "\"%.60s\" is not expected here", argv[1]);
+    if (status == OFL_OK) status = made_model(&shape, &model);
+    if (status == OFL_OK) status = made_machine(80000000000u, &machine);
+    bench_report *report = status == OFL_OK ? bench_report_open("front", NULL, json) : NULL;
+    if (status == OFL_OK && report == NULL) status = app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
+    for (size_t i = 0; status == OFL_OK && i < sizeof counts / sizeof counts[0]; i++) status = add_row(model, machine, counts[i], report);
+    exit_status = status == OFL_OK ? bench_report_close(report) : cli_complain(&program, status);
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+    return exit_status;
+}
