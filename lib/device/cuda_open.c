@@ -13,8 +13,9 @@
 static ofl_status count_devices(const char *whole, int *count)
 {
     int driver = 0;
-    cudaError_t error = cudaDriverGetVersion(&driver);
-    if (error == cudaSuccess) error = cudaGetDeviceCount(count);
+    ofl_status status = ofl_cuda_check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+    if (status != OFL_OK) return status;
+    cudaError_t error = cudaGetDeviceCount(count);
     if (error == cudaSuccess && *count > 0) return OFL_OK;
     (void)cudaGetLastError();
     if (driver == 0)

@@ -1,0 +1,119 @@
+#include "fakecuda.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+static const char *const default_spec = "sim:vram=64MB,h2d=2GB/s,d2h=1GB/s,runtime=1MB";
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static ofl_device *devices[FAKE_DEVICES_MAX];
+static _Thread_local int current;
+static _Thread_local cudaError_t last = cudaSuccess;
+static int live, fired;
+
+/* What is to fail: the text it was read from, how many calls are left until it does, and whether it has made the process useless. */
+static struct {
+    char text[96], call[64];
+    long left;
+    cudaError_t error;
+    bool lost;
+} fault;
+
+static int number(const char *name, int otherwise)
+{
+    const char *text = getenv(name);
+    return text != NULL ? atoi(text) : otherwise;
+}
+
+int fake_count(void)
+{
+    int count = number("OFLOAD_FAKECUDA_DEVICES", 2);
+    return count < 0 ? 0 : count > FAKE_DEVICES_MAX ? FAKE_DEVICES_MAX : count;
+}
+
+int fake_driver(void) { return number("OFLOAD_FAKECUDA_DRIVER", CUDART_VERSION); }
+int fake_current(void) { return current; }
+void fake_make_current(int device) { current = device; }
+
+ofl_device *fake_device(int index)
+{
+    (void)pthread_mutex_lock(&mutex);
+    if (devices[index] == NULL) {
+        const char *spec = getenv("OFLOAD_FAKECUDA_SPEC");
+        if (ofl_device_open(spec != NULL ? spec : default_spec, &devices[index]) != OFL_OK) (void)fprintf(stderr, "fakecuda: %s\n", ofl_error_message());
+    }
+    ofl_device *device = devices[index];
+    (void)pthread_mutex_unlock(&mutex);
+    return device;
+}
+
+/* The environment's text changed: counts from here. */
+static void read_fault(const char *text)
+{
+    int code = 0;
+    memset(&fault, 0, sizeof fault);
+    (void)snprintf(fault.text, sizeof fault.text, "%s", text);
+    if (sscanf(text, "%63[^:]:%ld:%d", fault.call, &fault.left, &code) != 3) fault.left = 0;
+    fault.error = (cudaError_t)code;
+}
+
+static bool is_sticky(cudaError_t error) { return error == 214 || error == 999 || (error >= 700 && error <= 719 && error != 701 && error != 712 && error != 713); }
+
+static cudaError_t fault_locked(const char *call)
+{
+    const char *text = getenv("OFLOAD_FAKECUDA_FAIL");
+    if (strcmp(text != NULL ? text : "", fault.text) != 0) read_fault(text != NULL ? text : "");
+    if (fault.lost) return fault.error;
+    if (fault.left <= 0 || (strcmp(fault.call, "*") != 0 && strcmp(fault.call, call) != 0) || --fault.left > 0) return cudaSuccess;
+    fault.lost = is_sticky(fault.error);
+    fired++;
+    return fault.error;
+}
+
+cudaError_t fake_fault(const char *call)
+{
+    (void)pthread_mutex_lock(&mutex);
+    cudaError_t error = fault_locked(call);
+    (void)pthread_mutex_unlock(&mutex);
+    return error == cudaSuccess ? cudaSuccess : fake_remember(error);
+}
+
+cudaError_t fake_remember(cudaError_t error)
+{
+    if (error != cudaSuccess) last = error;
+    return error;
+}
+
+cudaError_t fake_last(bool clear)
+{
+    cudaError_t error = last;
+    if (clear && !is_sticky(error)) last = cudaSuccess;
+    return error;
+}
+
+void fake_live(int change)
+{
+    (void)pthread_mutex_lock(&mutex);
+    live += change;
+    (void)pthread_mutex_unlock(&mutex);
+}
+
+EXPORT int fakecuda_live(void)
+{
+    (void)pthread_mutex_lock(&mutex);
+    int count = live;
+    (void)pthread_mutex_unlock(&mutex);
+    return count;
+}
+
+EXPORT int fakecuda_fired(void)
+{
+    (void)pthread_mutex_lock(&mutex);
+    int count = fired;
+    (void)pthread_mutex_unlock(&mutex);
+    return count;
+}
