@@ -1,8 +1,11 @@
 /* The simulated device's memory: plain host memory, counted against the limits that were given. */
 #include "device/sim.h"
 
+#include <sys/mman.h>
+
 #define DEVICE_ALIGNMENT 256u
 #define HOST_ALIGNMENT 4096u
+#define HUGE_BYTES (UINT64_C(2) << 20)
 
 /* As a real runtime sees it: by whole pages. */
 static bool shares_a_page(const ofl_ledger *ledger, const void *pointer, uint64_t bytes)
@@ -17,6 +20,14 @@ static bool shares_a_page(const ofl_ledger *ledger, const void *pointer, uint64_
     return false;
 }
 
+/* A real device's memory costs no page faults; huge pages make them few here. Only advice: a refusal does not matter. */
+static void advise_huge(void *base, uint64_t bytes)
+{
+    if (bytes < 2 * HUGE_BYTES) return;
+    uint64_t skip = HUGE_BYTES - (uintptr_t)base % HUGE_BYTES;
+    (void)madvise((char *)base + skip, (size_t)((bytes - skip) / HUGE_BYTES * HUGE_BYTES), MADV_HUGEPAGE);
+}
+
 /* Enters `entry`, with memory of its own unless its pointer is set. */
 static ofl_status enter(sim_device *device, ofl_ledger_entry *entry, uint64_t alignment)
 {
@@ -26,6 +37,7 @@ static ofl_status enter(sim_device *device, ofl_ledger_entry *entry, uint64_t al
         if (entry->base == NULL)
             return ofl_fail(OFL_ERROR_HOST_MEMORY, "simulated device: this machine has no %llu bytes for its memory; make vram smaller",
                             (unsigned long long)entry->counted);
+        advise_huge(entry->base, entry->counted);
         entry->pointer = (char *)entry->base + (alignment - (uintptr_t)entry->base % alignment) % alignment;
     }
     ofl_ledger_add(&device->ledger, *entry);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define KEPT_MAX 4096
 #define EXPORT __attribute__((visibility("default")))
 
 static const char *const default_spec = "sim:vram=64MB,h2d=2GB/s,d2h=1GB/s,runtime=1MB";
@@ -13,6 +14,7 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static ofl_device *devices[FAKE_DEVICES_MAX];
 static _Thread_local int current;
 static _Thread_local cudaError_t last = cudaSuccess;
+static void *kept[KEPT_MAX]; /* what exists; so a leak checker sees it as the runtime's, not as lost */
 static int live, fired;
 
 /* What is to fail: the text it was read from, how many calls are left until it does, and whether it has made the process useless. */
@@ -95,10 +97,27 @@ cudaError_t fake_last(bool clear)
     return error;
 }
 
-void fake_live(int change)
+void fake_keep(void *made)
 {
     (void)pthread_mutex_lock(&mutex);
-    live += change;
+    for (int i = 0; i < KEPT_MAX; i++) {
+        if (kept[i] != NULL) continue;
+        kept[i] = made;
+        live++;
+        break;
+    }
+    (void)pthread_mutex_unlock(&mutex);
+}
+
+void fake_drop(const void *made)
+{
+    (void)pthread_mutex_lock(&mutex);
+    for (int i = 0; i < KEPT_MAX; i++) {
+        if (kept[i] != made) continue;
+        kept[i] = NULL;
+        live--;
+        break;
+    }
     (void)pthread_mutex_unlock(&mutex);
 }
 

@@ -125,7 +125,7 @@ cudaError_t cudaMalloc(void **pointer, size_t bytes)
 {
     FAULT("cudaMalloc");
     cudaError_t error = translate(ofl_device_alloc(here(), bytes, pointer), cudaErrorInvalidValue);
-    if (error == cudaSuccess) fake_live(1);
+    if (error == cudaSuccess) fake_keep(*pointer);
     return error;
 }
 
@@ -138,7 +138,7 @@ cudaError_t cudaFree(void *pointer)
         ofl_device_free(fake_device(i), pointer);
         (void)ofl_device_memory_get(fake_device(i), &after);
         if (before.used_bytes == after.used_bytes) continue;
-        fake_live(-1);
+        fake_drop(pointer);
         return cudaSuccess;
     }
     return fake_remember(cudaErrorInvalidValue);
@@ -149,7 +149,7 @@ cudaError_t cudaHostAlloc(void **pointer, size_t bytes, unsigned flags)
     FAULT("cudaHostAlloc");
     if ((flags & (cudaHostAllocPortable | cudaHostAllocMapped)) == 0) return fake_remember(cudaErrorInvalidValue);
     cudaError_t error = translate(ofl_device_host_alloc(here(), bytes, pointer), cudaErrorInvalidValue);
-    if (error == cudaSuccess) fake_live(1);
+    if (error == cudaSuccess) fake_keep(*pointer);
     return error;
 }
 
@@ -159,7 +159,7 @@ cudaError_t cudaFreeHost(void *pointer)
     ofl_device *owner = owner_of_host(pointer);
     if (owner == NULL) return fake_remember(cudaErrorInvalidValue);
     ofl_device_host_free(owner, pointer);
-    fake_live(-1);
+    fake_drop(pointer);
     return cudaSuccess;
 }
 
@@ -168,7 +168,7 @@ cudaError_t cudaHostRegister(void *pointer, size_t bytes, unsigned flags)
     FAULT("cudaHostRegister");
     if ((flags & cudaHostRegisterMapped) == 0) return fake_remember(cudaErrorInvalidValue);
     cudaError_t error = translate(ofl_device_host_register(here(), pointer, bytes), cudaErrorHostMemoryAlreadyRegistered);
-    if (error == cudaSuccess) fake_live(1);
+    if (error == cudaSuccess) fake_keep(pointer);
     return error;
 }
 
@@ -178,7 +178,7 @@ cudaError_t cudaHostUnregister(void *pointer)
     ofl_device *owner = owner_of_host(pointer);
     if (owner == NULL) return fake_remember(cudaErrorHostMemoryNotRegistered);
     cudaError_t error = translate(ofl_device_host_unregister(owner, pointer), cudaErrorHostMemoryNotRegistered);
-    if (error == cudaSuccess) fake_live(-1);
+    if (error == cudaSuccess) fake_drop(pointer);
     return error;
 }
 
@@ -218,7 +218,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
         free(stream);
         return error;
     }
-    fake_live(1);
+    fake_keep(stream);
     *out = stream;
     return cudaSuccess;
 }
@@ -229,8 +229,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     REQUIRE(is_stream(stream));
     ofl_stream_destroy(fake_device(stream->device), stream->stream);
     stream->magic = 0;
+    fake_drop(stream);
     free(stream);
-    fake_live(-1);
     return cudaSuccess;
 }
 
@@ -267,7 +267,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
         free(event);
         return error;
     }
-    fake_live(1);
+    fake_keep(event);
     *out = event;
     return cudaSuccess;
 }
@@ -278,8 +278,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
     REQUIRE(is_event(event));
     ofl_event_destroy(fake_device(event->device), event->event);
     event->magic = 0;
+    fake_drop(event);
     free(event);
-    fake_live(-1);
     return cudaSuccess;
 }
 

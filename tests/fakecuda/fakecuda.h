@@ -39,7 +39,9 @@ cudaError_t fake_fault(const char *call);
 /* Remembers `error` as the thread's last one; returns it. */
 cudaError_t fake_remember(cudaError_t error);
 cudaError_t fake_last(bool clear);
-void fake_live(int change); /* streams, events and memory that exist */
+/* A stream, an event or memory that exists now, or no longer. */
+void fake_keep(void *made);
+void fake_drop(const void *made);
 
 /* For tests, exported beside the runtime's names. */
 int fakecuda_live(void);  /* how many there are */
