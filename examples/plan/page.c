@@ -11,7 +11,7 @@
 #include "common/cli.h"
 #include "common/runnable.h"
 #include "common/show.h"
-#include "plan/facts.h"
+#include "plan/page_facts.h"
 
 #define BAR_CELLS 40
 #define STRIP_CELLS 100

@@ -1,4 +1,4 @@
-#include "plan/facts.h"
+#include "plan/page_facts.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* What the page shows, collected from model and plan. */
-#ifndef OFLOAD_PLAN_FACTS_H
-#define OFLOAD_PLAN_FACTS_H
+#ifndef OFLOAD_PLAN_PAGE_FACTS_H
+#define OFLOAD_PLAN_PAGE_FACTS_H
 
 #include <stdbool.h>
 
