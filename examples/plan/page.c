@@ -98,7 +98,7 @@ static void print_budget(const page *p, const facts *f)
     printf("%.3g %%\n", 100 * (double)b->headroom_bytes / (double)b->vram_bytes);
     if (b->vram_bytes - b->total_bytes < b->vram_bytes / 200) return;
     start_bar(f, "not used", b->vram_bytes - b->total_bytes, s);
-    printf("nothing to put there\n");
+    printf("%s\n", p->layers_forced ? "left so by --resident-layers" : "the model and its KV need no more");
 }
 
 static void print_layers(const facts *f)

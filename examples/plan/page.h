@@ -11,7 +11,7 @@ typedef struct page {
     const ofl_machine *machine;
     const ofl_plan *plan;
     const ofl_plan *queue_plan; /* the same for a long queue; NULL: none, or this one is */
-    int context_given;
+    int context_given, layers_forced;
 } page;
 
 /* Prints it to standard output. */

@@ -101,7 +101,7 @@ static ofl_status show(const settings *s, work *w, const char *json)
         return print_notes(w);
     }
     plan_for_a_queue(w);
-    const page p = {w->model, w->machine, w->plan, w->queue_plan, s->plan.given.context};
+    const page p = {w->model, w->machine, w->plan, w->queue_plan, s->plan.given.context, s->plan.given.resident_layers};
     return page_print(&p);
 }
 
