@@ -18,9 +18,8 @@ static int plan(const char *arguments, char **output_out)
 }
 
 /* Qwen2.5-7B's shape as big.gguf, without its bytes; a small model as small.gguf; and small.gguf with an architecture that cannot be run. */
-static int make_models(void **state)
+static int make_models(void)
 {
-    (void)state;
     char line[2048], *output = NULL;
     (void)snprintf(line, sizeof line,
                    "cd '%s' && " BENCH " mkmodel --output big.gguf --sparse --architecture qwen2 --layers 28 --hidden 3584 --heads 28 --kv-heads 4 --ffn 18944 "
@@ -288,6 +287,6 @@ static const struct CMUnitTest tests[] = {
 
 int main(void)
 {
-    if (make_models(NULL) != 0) return 1;
+    if (make_models() != 0) return 1;
     return cmocka_run_group_tests(tests, NULL, NULL) == 0 ? 0 : 1;
 }
