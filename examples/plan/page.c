@@ -146,14 +146,14 @@ static void print_forecast(const page *p, const facts *f)
 static void print_cells(const char *name, const char *key, const cJSON *rows)
 {
     const cJSON *row;
-    printf("%-11s", name);
+    printf("%-10s", name);
     cJSON_ArrayForEach(row, rows)
     {
         double value = cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(row, key));
         char cell[32];
         if (value >= 100 || floor(value) == value) (void)snprintf(cell, sizeof cell, "%.0f", value);
         else (void)snprintf(cell, sizeof cell, "%.*f", value >= 10 ? 1 : value >= 0.1 ? 2 : 4, value);
-        printf("  %-6s", cell);
+        printf("%8s", cell);
     }
 }
 
@@ -196,10 +196,21 @@ static void print_unused(const facts *f)
            count > 1 ? ", …" : "");
 }
 
+static void print_advice(const page *p)
+{
+    static const char about_queues[] = "for a long queue";
+    const char *before = "what would help most: ";
+    for (uint32_t i = 0; i < ofl_plan_advice_count(p->plan); i++) {
+        const char *sentence = ofl_plan_advice(p->plan, i);
+        if (p->queue_plan != NULL && strncmp(sentence, about_queues, sizeof about_queues - 1) == 0) continue; /* said above, from the plan itself */
+        printf("%s%s\n", before, sentence);
+        before = "                      ";
+    }
+}
+
 static void print_words(const page *p, const facts *f)
 {
-    for (uint32_t i = 0; i < ofl_plan_advice_count(p->plan); i++)
-        printf("%s%s\n", i == 0 ? "what would help most: " : "                      ", ofl_plan_advice(p->plan, i));
+    print_advice(p);
     print_unused(f);
     for (uint32_t i = 0; i < ofl_model_note_count(p->model); i++) printf("note: %s\n", ofl_model_note(p->model, i));
     if (!runnable_architecture(ofl_model_architecture(p->model)))
