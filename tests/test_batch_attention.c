@@ -43,20 +43,20 @@ static void free_sequence(sequence *s)
     free(s->values);
 }
 
-static kv make_cache(const sequence *s, ofl_kv_type type)
+static kv_cache make_cache(const sequence *s, ofl_kv_type type)
 {
     ofl_model_shape shape = {.struct_size = sizeof shape, .block_count = 2, .head_count_kv = s->kv_heads, .head_dim_k = s->dim};
     uint64_t bytes = (uint64_t)BLOCKS * BLOCK_TOKENS * 2 * 2 * s->kv_heads * s->dim * 4;
     void *memory = malloc(bytes);
     assert_non_null(memory);
     memset(memory, 0xff, bytes); /* what was never written is not a number */
-    kv cache;
+    kv_cache cache;
     if (kv_init(&cache, type, &shape, BLOCK_TOKENS, memory, bytes) != OFL_OK) fail_msg("%s", app_error());
     return cache;
 }
 
 /* The whole sequence in shares of `chunk` tokens. */
-static void run_chunks(const sequence *s, const kv *cache, uint32_t chunk, uint32_t threads, float *outputs)
+static void run_chunks(const sequence *s, const kv_cache *cache, uint32_t chunk, uint32_t threads, float *outputs)
 {
     for (uint32_t first = 0; first < s->tokens; first += chunk) {
         uint32_t count = s->tokens - first < chunk ? s->tokens - first : chunk;
@@ -105,7 +105,7 @@ static double distance(const sequence *s, const float *outputs)
 static void check(uint32_t tokens, uint32_t heads, uint32_t kv_heads, uint32_t dim, ofl_kv_type type, double within)
 {
     sequence s = make_sequence(tokens, heads, kv_heads, dim, 11 + dim);
-    kv cache = make_cache(&s, type);
+    kv_cache cache = make_cache(&s, type);
     uint64_t bytes = (uint64_t)tokens * heads * dim * sizeof(float);
     float *whole = malloc(bytes), *chunked = malloc(bytes);
     assert_non_null(whole);
@@ -149,7 +149,7 @@ static void test_refusals(void **state)
 {
     (void)state;
     char memory[4096];
-    kv cache;
+    kv_cache cache;
     ofl_model_shape shape = {.struct_size = sizeof shape, .block_count = 1, .head_count_kv = 1, .head_dim_k = 24};
     assert_int_equal(kv_init(&cache, OFL_KV_F8, &shape, 16, memory, sizeof memory), OFL_ERROR_UNSUPPORTED);
     assert_int_equal(kv_init(&cache, OFL_KV_Q8_0, &shape, 16, memory, sizeof memory), OFL_ERROR_UNSUPPORTED);

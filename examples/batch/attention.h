@@ -9,7 +9,7 @@
 #define ATTENTION_ROWS 16u /* query rows (tokens × heads of a group) that share a loaded span */
 
 typedef struct attention {
-    const kv *cache;
+    const kv_cache *cache;
     uint32_t heads; /* of the queries */
     float scale;
     const ofl_step_item *items;

@@ -17,9 +17,9 @@ static uint64_t row_bytes(ofl_kv_type type, uint32_t dim)
     }
 }
 
-ofl_status kv_init(kv *cache, ofl_kv_type type, const ofl_model_shape *shape, uint32_t block_tokens, void *base, uint64_t bytes)
+ofl_status kv_init(kv_cache *cache, ofl_kv_type type, const ofl_model_shape *shape, uint32_t block_tokens, void *base, uint64_t bytes)
 {
-    kv c = {.base = base, .type = type, .layers = shape->block_count, .heads = shape->head_count_kv, .dim = shape->head_dim_k, .block_tokens = block_tokens};
+    kv_cache c = {.base = base, .type = type, .layers = shape->block_count, .heads = shape->head_count_kv, .dim = shape->head_dim_k, .block_tokens = block_tokens};
     if (row_bytes(type, c.dim) == 0)
         return app_fail(OFL_ERROR_UNSUPPORTED, "KV cache: this type is not supported by the CPU's attention; f32, f16, bf16 and q8_0 are");
     if (c.dim == 0 || c.dim > KV_MAX_DIM) return app_fail(OFL_ERROR_UNSUPPORTED, "KV cache: heads of %u elements are not supported; up to %u are", c.dim, KV_MAX_DIM);
@@ -38,7 +38,7 @@ ofl_status kv_init(kv *cache, ofl_kv_type type, const ofl_model_shape *shape, ui
     return OFL_OK;
 }
 
-static uint8_t *span_of(const kv *c, uint32_t layer, const uint32_t *blocks, uint32_t head, uint32_t span, int values)
+static uint8_t *span_of(const kv_cache *c, uint32_t layer, const uint32_t *blocks, uint32_t head, uint32_t span, int values)
 {
     uint32_t spans = c->block_tokens / KV_SPAN;
     return c->base + blocks[span / spans] * c->block_bytes + (2u * layer + (values ? 1u : 0u)) * c->half_bytes + head * c->head_bytes +
@@ -61,7 +61,7 @@ static float quantise(const float *from, int8_t *to)
     return scale;
 }
 
-static void store_key(const kv *c, const float *key, uint32_t at, uint8_t *span)
+static void store_key(const kv_cache *c, const float *key, uint32_t at, uint8_t *span)
 {
     for (uint32_t i = 0; i < c->dim && c->type != OFL_KV_Q8_0; i++) {
         if (c->type == OFL_KV_F32) ((float *)(void *)span)[i * KV_SPAN + at] = key[i];
@@ -74,7 +74,7 @@ static void store_key(const kv *c, const float *key, uint32_t at, uint8_t *span)
     }
 }
 
-static void store_value(const kv *c, const float *value, uint32_t at, uint8_t *span)
+static void store_value(const kv_cache *c, const float *value, uint32_t at, uint8_t *span)
 {
     uint8_t *row = span + at * row_bytes(c->type, c->dim);
     for (uint32_t i = 0; i < c->dim && c->type != OFL_KV_Q8_0; i++) {
@@ -87,7 +87,7 @@ static void store_value(const kv *c, const float *value, uint32_t at, uint8_t *s
     }
 }
 
-void kv_store(const kv *c, uint32_t layer, const uint32_t *blocks, uint32_t position, const float *keys, const float *values)
+void kv_store(const kv_cache *c, uint32_t layer, const uint32_t *blocks, uint32_t position, const float *keys, const float *values)
 {
     for (uint32_t h = 0; h < c->heads; h++) {
         store_key(c, keys + h * c->dim, position % KV_SPAN, span_of(c, layer, blocks, h, position / KV_SPAN, 0));
@@ -129,7 +129,7 @@ VECTOR_CLONES static void load_group_values(const uint8_t *restrict from, float 
     for (uint32_t i = 0; i < GROUP; i++) to[i] = scale * (float)((const int8_t *)from)[2 + i];
 }
 
-void kv_load_keys(const kv *c, uint32_t layer, const uint32_t *blocks, uint32_t head, uint32_t span, float *to)
+void kv_load_keys(const kv_cache *c, uint32_t layer, const uint32_t *blocks, uint32_t head, uint32_t span, float *to)
 {
     const uint8_t *from = span_of(c, layer, blocks, head, span, 0);
     if (c->type != OFL_KV_Q8_0) {
@@ -139,7 +139,7 @@ void kv_load_keys(const kv *c, uint32_t layer, const uint32_t *blocks, uint32_t 
     for (uint32_t g = 0; g < c->dim; g += GROUP, from += KV_SPAN * GROUP_BYTES) load_group_keys(from, to + g * KV_SPAN);
 }
 
-void kv_load_values(const kv *c, uint32_t layer, const uint32_t *blocks, uint32_t head, uint32_t span, uint32_t count, float *to)
+void kv_load_values(const kv_cache *c, uint32_t layer, const uint32_t *blocks, uint32_t head, uint32_t span, uint32_t count, float *to)
 {
     const uint8_t *from = span_of(c, layer, blocks, head, span, 1);
     if (c->type != OFL_KV_Q8_0) {
