@@ -125,7 +125,7 @@ static ofl_status run_tile(void *context, uint32_t thread, uint64_t index)
 ofl_status matmul_run(matmul *m, const product *p)
 {
     ofl_status status = matmul_prepare(m, p->columns);
-    if (status != OFL_OK) return status;
+    if (status != OFL_OK || p->tokens == 0) return status;
     job j = {.p = p, .m = m, .kernel = find(m, p->columns), .tile_rows = tile_rows(p->columns)};
     j.row_bytes = p->columns / ofl_dtype_block_elements(p->dtype) * ofl_dtype_block_bits(p->dtype) / 8;
     j.tile_bytes = j.tile_rows * p->columns * matmul_type_bytes(m->type);
