@@ -21,6 +21,18 @@ static planned plan_once(const ofl_model *model, const ofl_machine *machine, con
     ofl_plan *plan = NULL;
     assert_ok(ofl_plan_make(model, machine, w, &plan));
     planned p = read_plan(plan);
+    assert_ok(ofl_plan_check(plan, model));
+    char *json = NULL, *again = NULL;
+    ofl_plan *back = NULL;
+    assert_ok(ofl_plan_to_json(plan, &json));
+    assert_ok(ofl_plan_from_json(json, strlen(json), &back));
+    assert_ok(ofl_plan_to_json(back, &again));
+    assert_string_equal(json, again);
+    assert_ok(ofl_plan_check(back, model));
+    if (getenv("SHOW")) puts(json);
+    ofl_string_free(json);
+    ofl_string_free(again);
+    ofl_plan_destroy(back);
     ofl_plan_destroy(plan);
     assert_true(p.budget.total_bytes <= p.budget.vram_bytes);
     assert_int_equal(p.budget.total_bytes, p.budget.resident_bytes + p.budget.ring_bytes + p.budget.kv_bytes + p.budget.activation_bytes + p.budget.runtime_bytes +

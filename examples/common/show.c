@@ -16,11 +16,10 @@ void show_bar(double share, int width)
 
 const char *show_level(double share)
 {
-    static const char *const levels[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
-    if (share <= 0) return levels[0];
+    static const char *const levels[] = {"·", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     if (share >= 1) return levels[8];
     long level = lround(share * 8);
-    return levels[level < 1 ? 1 : level > 7 ? 7 : level];
+    return levels[level < 0 ? 0 : level > 7 ? 7 : level];
 }
 
 size_t show_strip(const double *shares, size_t count, size_t most)

@@ -6,7 +6,7 @@
 
 /* A bar of `share` (0…1) of `width` cells, padded with spaces to the width. A share above 0 shows at least an eighth. */
 void show_bar(double share, int width);
-/* One cell, filled from below by `share`: a space for 0, full for 1, never full or empty for anything between. Borrowed. */
+/* One cell, filled from below by `share` (0…1): a dot for less than half an eighth, full for 1 alone. Borrowed. */
 const char *show_level(double share);
 /* Cells for `count` shares, at most `most` of them: where there are more, each cell is the mean of as many as needed. Returns how many one cell stands for. */
 size_t show_strip(const double *shares, size_t count, size_t most);

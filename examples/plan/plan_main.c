@@ -1,1 +1,151 @@
-int main(void) { return 1; }
+/* ofload-plan: which bytes of a model live where, and how fast it will run. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <ofload/ofload.h>
+
+#include "common/cli.h"
+#include "common/plan_options.h"
+#include "plan/page.h"
+
+typedef struct settings {
+    plan_options plan;
+    const char *output;
+    int json, quiet;
+} settings;
+
+/* All that is made on the way; ends with its owner. */
+typedef struct work {
+    ofl_model *model;
+    ofl_device *device;
+    ofl_machine *machine;
+    ofl_workload workload;
+    ofl_plan *plan, *queue_plan;
+} work;
+
+static void work_end(work *w)
+{
+    ofl_plan_destroy(w->queue_plan);
+    ofl_plan_destroy(w->plan);
+    ofl_machine_destroy(w->machine);
+    ofl_device_close(w->device);
+    ofl_model_destroy(w->model);
+}
+
+static ofl_status from_library(ofl_status status) { return status == OFL_OK ? OFL_OK : app_forward(status); }
+
+static ofl_status check_options(const settings *s)
+{
+    if (s->json && s->quiet) return app_fail(OFL_ERROR_ARGUMENT, "--json and --quiet contradict each other; give one");
+    if (s->plan.machine != NULL && s->plan.device != NULL && strcmp(s->plan.device, "none") != 0)
+        return app_fail(OFL_ERROR_ARGUMENT, "--machine and --device both say what the machine is; give one");
+    return OFL_OK;
+}
+
+/* For the line about a long queue; a plan that cannot be made is no failure of this one. */
+static void plan_for_a_queue(work *w)
+{
+    ofl_workload queue = w->workload;
+    if (queue.objective == OFL_THROUGHPUT || queue.force_layers) return;
+    queue.objective = OFL_THROUGHPUT;
+    queue.sequences = 0;
+    if (ofl_plan_make(w->model, w->machine, &queue, &w->queue_plan) != OFL_OK) w->queue_plan = NULL;
+}
+
+static ofl_status make_plan(const settings *s, const char *path, work *w)
+{
+    ofl_status status = plan_options_workload(&s->plan, &w->workload);
+    if (status == OFL_OK) status = from_library(ofl_model_open(path, &w->model));
+    if (status == OFL_OK) status = plan_options_device(&s->plan, &w->device);
+    if (status == OFL_OK) status = plan_options_machine(&s->plan, w->device, &w->machine);
+    if (status == OFL_OK) status = from_library(ofl_plan_make(w->model, w->machine, &w->workload, &w->plan));
+    return status;
+}
+
+static ofl_status write_beside(const char *path, const char *beside, const char *text)
+{
+    FILE *file = fopen(beside, "wb");
+    if (file == NULL) return app_fail(OFL_ERROR_IO, "%s cannot be written: %s", path, strerror(errno));
+    int written = fputs(text, file) >= 0 && fputc('\n', file) != EOF;
+    if (fclose(file) == 0 && written && rename(beside, path) == 0) return OFL_OK;
+    ofl_status status = app_fail(OFL_ERROR_IO, "%s cannot be written: %s", path, strerror(errno));
+    (void)remove(beside);
+    return status;
+}
+
+/* Whole or not at all. */
+static ofl_status write_plan(const char *path, const char *text)
+{
+    size_t bytes = strlen(path) + 5;
+    char *beside = malloc(bytes);
+    if (beside == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
+    (void)snprintf(beside, bytes, "%s.new", path);
+    ofl_status status = write_beside(path, beside, text);
+    free(beside);
+    return status;
+}
+
+static ofl_status print_notes(const work *w)
+{
+    for (uint32_t i = 0; i < ofl_model_note_count(w->model); i++) (void)fprintf(stderr, "note: %s\n", ofl_model_note(w->model, i));
+    return OFL_OK;
+}
+
+static ofl_status show(const settings *s, work *w, const char *json)
+{
+    if (s->quiet) return OFL_OK;
+    if (s->json) {
+        (void)puts(json);
+        return print_notes(w);
+    }
+    plan_for_a_queue(w);
+    const page p = {w->model, w->machine, w->plan, w->queue_plan, s->plan.given.context, s->plan.given.resident_layers};
+    return page_print(&p);
+}
+
+static ofl_status flush_output(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout)) return OFL_OK;
+    return app_fail(OFL_ERROR_IO, "standard output cannot be written: %s", strerror(errno));
+}
+
+static ofl_status run(const settings *s, const char *path, work *w)
+{
+    char *json = NULL;
+    ofl_status status = make_plan(s, path, w);
+    if (status == OFL_OK) status = from_library(ofl_plan_to_json(w->plan, &json));
+    if (status == OFL_OK && s->output != NULL) status = write_plan(s->output, json);
+    if (status == OFL_OK) status = show(s, w, json);
+    if (status == OFL_OK) status = flush_output();
+    ofl_string_free(json);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    settings s = {0};
+    cli_option options[PLAN_OPTION_COUNT + 3];
+    plan_options_table(&s.plan, options);
+    options[PLAN_OPTION_COUNT] = (cli_option){"--output", CLI_TEXT, &s.output, NULL, "PLAN.json", NULL, "write the plan there, for ofload-batch --plan"};
+    options[PLAN_OPTION_COUNT + 1] = (cli_option){"--json", CLI_FLAG, &s.json, NULL, NULL, NULL, "print the plan as JSON instead of the page for people"};
+    options[PLAN_OPTION_COUNT + 2] = (cli_option){"--quiet", CLI_FLAG, &s.quiet, NULL, NULL, NULL, "print nothing: for --output, or for the exit status alone"};
+    const cli_program program = {
+        "ofload-plan", "[options] MODEL",
+        "Shows where the weights of a model would live, what is copied each step, and how fast it would run.\n"
+        "MODEL is a GGUF file (any part of a split one), a Hugging Face folder, or a description in JSON. Only headers are read.",
+        "SIZE: bytes, or a number with kB, MB, GB, TB (powers of ten) or KiB, MiB, GiB, TiB (powers of two). RATE: 12GB/s, 25TFLOP/s.\n"
+        "Without --device, --machine and --vram the first GPU is measured, if there is one.\n"
+        "Exit status: 0 done, 1 failed, 2 wrong usage, 3 the model cannot be placed in what was given.",
+        options, sizeof options / sizeof options[0]};
+    int exit_status = EXIT_DONE;
+    ofl_status status = cli_parse(&program, &argc, argv, &exit_status);
+    if (status == OFL_END) return exit_status;
+    if (status == OFL_OK && argc != 2) status = app_fail(OFL_ERROR_ARGUMENT, "one model is needed, %d given; ofload-plan --help shows how", argc - 1);
+    if (status == OFL_OK) status = check_options(&s);
+    work w = {0};
+    if (status == OFL_OK) status = run(&s, argv[1], &w);
+    work_end(&w);
+    return status == OFL_OK ? EXIT_DONE : cli_complain(&program, status);
+}

@@ -20,12 +20,20 @@ static bool shares_a_page(const ofl_ledger *ledger, const void *pointer, uint64_
     return false;
 }
 
-/* A real device's memory costs no page faults; huge pages make them few here. Only advice: a refusal does not matter. */
-static void advise_huge(void *base, uint64_t bytes)
+/* A real device's memory costs no page faults: huge pages make them few, and on the wall clock they come now, not in the first copies.
+ * Only advice: where the kernel does not take it, the first copies are slower. */
+static void make_present(const sim_device *device, const ofl_ledger_entry *entry)
 {
-    if (bytes < 2 * HUGE_BYTES) return;
-    uint64_t skip = HUGE_BYTES - (uintptr_t)base % HUGE_BYTES;
-    (void)madvise((char *)base + skip, (size_t)((bytes - skip) / HUGE_BYTES * HUGE_BYTES), MADV_HUGEPAGE);
+    uint64_t skip = HUGE_BYTES - (uintptr_t)entry->base % HUGE_BYTES;
+    if (entry->counted < 2 * HUGE_BYTES) return;
+    char *first = (char *)entry->base + skip;
+    size_t bytes = (size_t)((entry->counted - skip) / HUGE_BYTES * HUGE_BYTES);
+    (void)madvise(first, bytes, MADV_HUGEPAGE);
+#ifdef MADV_POPULATE_WRITE
+    if (!device->spec.is_virtual) (void)madvise(first, bytes, MADV_POPULATE_WRITE);
+#else
+    (void)device;
+#endif
 }
 
 /* Enters `entry`, with memory of its own unless its pointer is set. */
@@ -37,7 +45,6 @@ static ofl_status enter(sim_device *device, ofl_ledger_entry *entry, uint64_t al
         if (entry->base == NULL)
             return ofl_fail(OFL_ERROR_HOST_MEMORY, "simulated device: this machine has no %llu bytes for its memory; make vram smaller",
                             (unsigned long long)entry->counted);
-        advise_huge(entry->base, entry->counted);
         entry->pointer = (char *)entry->base + (alignment - (uintptr_t)entry->base % alignment) % alignment;
     }
     ofl_ledger_add(&device->ledger, *entry);
@@ -70,24 +77,25 @@ ofl_status ofl_sim_memory(ofl_device *base, ofl_memory_info *out)
     return OFL_OK;
 }
 
-static ofl_status alloc_locked(sim_device *device, uint64_t bytes, void **out)
+static ofl_status enter_device_memory(sim_device *device, ofl_ledger_entry *entry)
 {
-    ofl_ledger_entry entry = {.bytes = bytes, .kind = OFL_LEDGER_DEVICE};
     uint64_t available = device_bytes_free(device);
-    if (!ofl_align_u64(bytes, DEVICE_ALIGNMENT, &entry.counted) || entry.counted > available)
-        return ofl_fail_room(OFL_ERROR_DEVICE_MEMORY, bytes, available, "simulated device: %llu bytes of device memory asked for, %llu free; plan for less",
-                             (unsigned long long)bytes, (unsigned long long)available);
-    ofl_status status = enter(device, &entry, DEVICE_ALIGNMENT);
-    if (status == OFL_OK) *out = entry.pointer;
-    return status;
+    if (ofl_align_u64(entry->bytes, DEVICE_ALIGNMENT, &entry->counted) && entry->counted <= available) return enter(device, entry, DEVICE_ALIGNMENT);
+    return ofl_fail_room(OFL_ERROR_DEVICE_MEMORY, entry->bytes, available, "simulated device: %llu bytes of device memory asked for, %llu free; plan for less",
+                         (unsigned long long)entry->bytes, (unsigned long long)available);
 }
 
 ofl_status ofl_sim_alloc(ofl_device *base, uint64_t bytes, void **out)
 {
-    sim_lock(sim_of(base));
-    ofl_status status = alloc_locked(sim_of(base), bytes, out);
-    sim_unlock(sim_of(base));
-    return status;
+    sim_device *device = sim_of(base);
+    ofl_ledger_entry entry = {.bytes = bytes, .kind = OFL_LEDGER_DEVICE};
+    sim_lock(device);
+    ofl_status status = enter_device_memory(device, &entry);
+    sim_unlock(device);
+    if (status != OFL_OK) return status;
+    make_present(device, &entry);
+    *out = entry.pointer;
+    return OFL_OK;
 }
 
 void ofl_sim_free(ofl_device *base, void *pointer) { (void)leave(sim_of(base), pointer, OFL_LEDGER_DEVICE); }
@@ -113,8 +121,10 @@ ofl_status ofl_sim_host_alloc(ofl_device *base, uint64_t bytes, void **out)
     ofl_status status = count_pinned(device, &entry);
     if (status == OFL_OK) status = enter(device, &entry, HOST_ALIGNMENT);
     sim_unlock(device);
-    if (status == OFL_OK) *out = entry.pointer;
-    return status;
+    if (status != OFL_OK) return status;
+    make_present(device, &entry);
+    *out = entry.pointer;
+    return OFL_OK;
 }
 
 ofl_status ofl_sim_host_register(ofl_device *base, const void *pointer, uint64_t bytes)

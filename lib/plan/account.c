@@ -70,14 +70,13 @@ static bool sum(uint64_t *total, const uint64_t *parts, size_t count)
 
 ofl_status ofl_plan_account(const ofl_plan_facts *facts, const ofl_plan_settings *settings, uint64_t workspace_elements, ofl_budget *out)
 {
-    ofl_budget b = {.struct_size = sizeof b, .vram_bytes = (uint64_t)facts->figures[OFL_FIGURE_VRAM]};
+    ofl_budget b = {.struct_size = sizeof b, .vram_bytes = (uint64_t)facts->figures[OFL_FIGURE_VRAM], .headroom_bytes = facts->headroom_bytes};
+    b.runtime_bytes = (uint64_t)facts->figures[OFL_FIGURE_RUNTIME]; /* others allocate these two: no alignment of ours */
     uint64_t hidden;
     ofl_status status = ofl_activation_bytes(&facts->shape, settings->compute_type, settings->tokens_per_step_cap, settings->sequences, workspace_elements,
                                              &hidden, &b.logits_bytes, &b.workspace_bytes);
     if (status != OFL_OK) return status;
-    bool good = ofl_align_u64((uint64_t)facts->figures[OFL_FIGURE_RUNTIME], OFL_ALIGNMENT_BYTES, &b.runtime_bytes) &&
-                ofl_align_u64(facts->headroom_bytes, OFL_ALIGNMENT_BYTES, &b.headroom_bytes) &&
-                product(settings->sequences, settings->kv_bytes_per_sequence, &b.kv_bytes) &&
+    bool good = product(settings->sequences, settings->kv_bytes_per_sequence, &b.kv_bytes) &&
                 sum(&b.activation_bytes, (uint64_t[]){hidden, b.logits_bytes, b.workspace_bytes}, 3) &&
                 sum(&b.total_bytes, (uint64_t[]){b.kv_bytes, b.activation_bytes, b.runtime_bytes, b.headroom_bytes}, 4);
     if (!good) return ofl_fail(OFL_ERROR_OVERFLOW, "device memory of %u sequences: more than 64 bits hold; lower sequences or context", settings->sequences);

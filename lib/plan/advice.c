@@ -1,9 +1,86 @@
-/* Short sentences about what would help. */
+/* Short sentences about what would help, each computed. */
 #include "plan/plan_state.h"
+
+#include <stdio.h>
+
+static ofl_status say(ofl_plan *plan, char *sentence)
+{
+    if (sentence == NULL) return ofl_fail(OFL_ERROR_HOST_MEMORY, "plan: out of host memory");
+    if (plan->advice_count == OFL_PLAN_ADVICE) ofl_free(sentence);
+    else plan->advice[plan->advice_count++] = sentence;
+    return OFL_OK;
+}
+
+/* Bytes of all that a step reads, with its matrices stored as `dtype` where their rows are whole blocks of it and it is smaller. */
+static uint64_t bytes_stored_as(const ofl_plan_facts *facts, ofl_dtype dtype)
+{
+    uint64_t total = 0, block = ofl_dtype_block_elements(dtype), bits = ofl_dtype_block_bits(dtype);
+    for (uint64_t i = 0; i < facts->tensor_count; i++) {
+        const ofl_plan_tensor *t = &facts->tensors[i];
+        if (!ofl_plan_is_dense(t)) continue;
+        uint64_t columns = t->elements / t->rows, row = columns / block * (bits / 8);
+        bool smaller = !t->vector && columns % block == 0 && row < t->row_bytes;
+        total += smaller ? row * t->rows : t->bytes;
+    }
+    return total;
+}
+
+/* The most bits a weight at which nothing would have to be streamed. */
+static ofl_status advise_bits(ofl_plan *plan)
+{
+    static const ofl_dtype types[] = {OFL_DTYPE_Q8_0, OFL_DTYPE_Q6_K, OFL_DTYPE_Q5_K, OFL_DTYPE_Q4_K, OFL_DTYPE_Q3_K, OFL_DTYPE_Q2_K};
+    const ofl_budget *b = &plan->draft.budget;
+    uint64_t room = b->vram_bytes - (b->total_bytes - b->resident_bytes - b->ring_bytes);
+    for (size_t i = 0; plan->draft.piece_count != 0 && i < OFL_COUNT_OF(types); i++) {
+        uint64_t bytes = bytes_stored_as(&plan->facts, types[i]);
+        if (bytes > room || bytes == plan->facts.dense_bytes) continue;
+        double bits = (double)ofl_dtype_block_bits(types[i]) / ofl_dtype_block_elements(types[i]);
+        return say(plan, ofl_format("weights at %.3g bits (%s) fit whole: %.2f GB in %.2f GB; nothing would be streamed", bits, ofl_dtype_name(types[i]),
+                                    (double)bytes / 1e9, (double)room / 1e9));
+    }
+    return OFL_OK;
+}
+
+static ofl_status advise_batch(ofl_plan *plan)
+{
+    uint32_t sequences = 0;
+    double rate = 0;
+    if (plan->draft.settings.objective == OFL_THROUGHPUT || plan->wish.force_layers || !plan->forecast.link_bound) return OFL_OK;
+    ofl_status status = ofl_plan_solve_throughput(plan, &sequences, &rate);
+    if (status != OFL_OK || rate < 1.1 * plan->forecast.tokens_per_second) return status;
+    return say(plan, ofl_format("for a long queue: the throughput objective reaches %.3g tokens/s with %u sequences of %llu tokens at once", rate, sequences,
+                                (unsigned long long)plan->draft.settings.context_tokens));
+}
+
+static ofl_status advise_context(ofl_plan *plan)
+{
+    uint64_t trained = plan->facts.shape.trained_context_tokens, asked = plan->draft.settings.context_tokens;
+    if (trained == 0 || asked <= trained) return OFL_OK;
+    return say(plan, ofl_format("a context of %llu tokens is beyond the %llu that the model was trained for", (unsigned long long)asked, (unsigned long long)trained));
+}
+
+static ofl_status advise_host(ofl_plan *plan)
+{
+    const ofl_budget *b = &plan->draft.budget;
+    if (b->pageable_bytes + b->file_bytes == 0) return OFL_OK;
+    return say(plan, ofl_format("%.2f GB are streamed from slower memory (%.2f GB pageable, %.2f GB from the file), because no more host memory can be pinned",
+                                (double)(b->pageable_bytes + b->file_bytes) / 1e9, (double)b->pageable_bytes / 1e9, (double)b->file_bytes / 1e9));
+}
+
+static ofl_status advise_sources(ofl_plan *plan)
+{
+    const ofl_source *s = plan->facts.sources;
+    bool link = s[OFL_FIGURE_LINK] == OFL_SOURCE_ASSUMED && plan->draft.piece_count != 0;
+    bool compute = plan->facts.point_count == 0 && (s[OFL_FIGURE_DEVICE_FLOPS] <= OFL_SOURCE_ASSUMED || s[OFL_FIGURE_DEVICE_BANDWIDTH] <= OFL_SOURCE_ASSUMED);
+    if (!link && !compute) return OFL_OK;
+    return say(plan, ofl_format("%s assumed, not measured: the forecast may be far off; probe the device or give the figures",
+                                link && compute ? "link and compute rates are" : link ? "the link's rate is" : "compute rates are"));
+}
 
 ofl_status ofl_plan_advise(ofl_plan *plan)
 {
-    (void)plan;
-    return OFL_OK;
+    ofl_status (*const advisers[])(ofl_plan *) = {advise_bits, advise_batch, advise_context, advise_host, advise_sources};
+    ofl_status status = OFL_OK;
+    for (size_t i = 0; i < OFL_COUNT_OF(advisers) && status == OFL_OK; i++) status = advisers[i](plan);
+    return status;
 }
-ofl_status ofl_plan_identify(ofl_plan *plan) { (void)plan; return OFL_OK; }

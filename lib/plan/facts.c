@@ -25,6 +25,7 @@ static bool copy_text(char **out, const char *text)
 
 static bool count_bytes(ofl_plan_facts *facts, const ofl_plan_tensor *tensor)
 {
+    if (tensor->also_lookup || tensor->tensor_class == OFL_CLASS_LOOKUP) facts->embedding_bytes += tensor->bytes;
     uint64_t *sum = ofl_plan_is_dense(tensor) ? &facts->dense_bytes : tensor->tensor_class == OFL_CLASS_LOOKUP ? &facts->lookup_bytes : NULL;
     return ofl_add_u64(facts->stored_bytes, tensor->bytes, &facts->stored_bytes) && facts->stored_bytes < OFL_LARGEST_WHOLE &&
            (sum == NULL || ofl_add_u64(*sum, tensor->bytes, sum));
@@ -145,12 +146,12 @@ static ofl_status check_counts(const ofl_workload *job)
     if ((unsigned)job->kv_type > OFL_KV_F8) return refuse("KV type", "unknown");
     if ((unsigned)job->compute_type > OFL_COMPUTE_F32) return refuse("compute type", "unknown");
     if (job->objective == OFL_LATENCY && job->queue_length != 0) return refuse("queue length", "it has no effect on the latency objective; leave one out");
-    if (job->context_tokens >= UINT64_C(1) << 40) return refuse("context", "more than 2^40 tokens");
+    if (job->context_tokens >= UINT64_C(1) << 32) return refuse("context", "more than 2^32 tokens");
+    if (job->sequences > OFL_SEQUENCES_MOST) return refuse("sequences", "more than 1048576 at once");
     if (job->queue_length >= OFL_LARGEST_WHOLE) return refuse("queue length", "more than 2^53");
     if (job->tokens_per_step_cap != 0 && (job->sequences > job->tokens_per_step_cap || job->prefill_chunk_tokens > job->tokens_per_step_cap))
         return refuse("tokens per step", "the cap is below the sequences or the prefill chunk; raise it");
-    if (job->sequences > UINT32_MAX - (job->prefill_chunk_tokens ? job->prefill_chunk_tokens : OFL_CHUNK_LARGEST))
-        return refuse("sequences", "with a prefill chunk more tokens per step than 32 bits hold");
+    if (job->prefill_chunk_tokens > OFL_TOKENS_MOST || job->tokens_per_step_cap > OFL_TOKENS_MOST) return refuse("tokens per step", "more than 2^30");
     return OFL_OK;
 }
 

@@ -36,10 +36,9 @@ static double error_band(const ofl_plan_facts *facts, const ofl_budget *budget, 
 {
     double bound = step->bound_seconds;
     if (bound <= 0) return 100;
-    double link = link_band(facts, budget), compute = compute_band(facts), link_over, compute_over;
-    link_over = step->link_seconds * (1 + link / 100) / bound - 1;
-    compute_over = step->compute_seconds * (1 + compute / 100) / bound - 1;
-    return 100 * fmax(link_over, compute_over);
+    double link = link_band(facts, budget), compute = compute_band(facts), binding = step->link_seconds >= step->compute_seconds ? link : compute;
+    double link_over = step->link_seconds * (100 + link) / bound - 100, compute_over = step->compute_seconds * (100 + compute) / bound - 100;
+    return fmax(binding, fmax(link_over, compute_over));
 }
 
 static double compute_seconds(const ofl_plan_facts *facts, const ofl_plan_draft *draft, uint32_t tokens)

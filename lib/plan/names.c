@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void index_tensors(ofl_plan *plan)
+void ofl_plan_index_tensors(ofl_plan *plan)
 {
     for (uint64_t i = 0; i < plan->facts.tensor_count; i++) plan->facts.tensors[i].slice_count = plan->facts.tensors[i].slice_first = 0;
     for (uint32_t i = 0; i < plan->draft.cut.slice_count; i++) {
@@ -44,7 +44,7 @@ static int write_name(const ofl_plan *plan, const ofl_unit *unit, char *to, size
 ofl_status ofl_plan_finish(ofl_plan *plan)
 {
     uint64_t bytes = 0;
-    index_tensors(plan);
+    ofl_plan_index_tensors(plan);
     for (uint64_t i = 0; i < plan->draft.cut.unit_count; i++) bytes += (uint64_t)write_name(plan, &plan->draft.cut.units[i], NULL, 0) + 1;
     char *to = plan->unit_names = ofl_alloc(bytes, 1);
     if (to == NULL) return ofl_fail(OFL_ERROR_HOST_MEMORY, "plan: out of host memory");
@@ -54,4 +54,16 @@ ofl_status ofl_plan_finish(ofl_plan *plan)
         to += write_name(plan, unit, to, (size_t)(bytes - (uint64_t)(to - plan->unit_names))) + 1;
     }
     return OFL_OK;
+}
+
+const char *ofl_plan_kv_type_name(ofl_kv_type type)
+{
+    static const char *const names[] = {"f16", "bf16", "f32", "q8_0", "f8"};
+    return (unsigned)type < OFL_COUNT_OF(names) ? names[type] : "?";
+}
+
+const char *ofl_plan_class_name(ofl_tensor_class tensor_class)
+{
+    static const char *const names[] = {"dense", "lookup", "expert", "unused"};
+    return (unsigned)tensor_class < OFL_COUNT_OF(names) ? names[tensor_class] : "?";
 }

@@ -15,6 +15,8 @@
 #define OFL_CHUNK_LARGEST 512u
 #define OFL_CHUNK_SMALLEST 16u
 #define OFL_NO_UNIT UINT32_MAX
+#define OFL_SEQUENCES_MOST (1u << 20)
+#define OFL_TOKENS_MOST (1u << 30)
 #define OFL_LARGEST_WHOLE (UINT64_C(1) << 53) /* JSON numbers are read exactly below it */
 
 typedef struct ofl_plan_tensor {
@@ -34,7 +36,8 @@ typedef struct ofl_plan_facts {
     ofl_model_shape shape;
     ofl_plan_tensor *tensors;
     uint64_t tensor_count;
-    uint64_t stored_bytes, dense_bytes, lookup_bytes; /* all tensors; W with experts; embedding */
+    uint64_t stored_bytes, dense_bytes, lookup_bytes; /* all tensors; W with experts; looked up by row only */
+    uint64_t embedding_bytes;                         /* looked up, tied or not */
     uint64_t kv_bytes_per_token, state_bytes;
     double figures[OFL_FIGURE_COUNT];
     ofl_source sources[OFL_FIGURE_COUNT];
@@ -182,6 +185,7 @@ ofl_step_shape ofl_plan_decode_shape(const ofl_plan_settings *settings, uint32_t
 ofl_status ofl_plan_solve(const ofl_plan_facts *facts, const ofl_plan_wish *wish, const ofl_plan_settings *settings, ofl_plan_draft *out);
 /* The forecast by sequences. */
 ofl_status ofl_plan_solve_rows(ofl_plan *plan);
+ofl_status ofl_plan_solve_throughput(const ofl_plan *plan, uint32_t *sequences_out, double *rate_out);
 
 /* forecast.c */
 ofl_status ofl_plan_forecast_make(ofl_plan *plan);
@@ -189,7 +193,14 @@ ofl_status ofl_plan_forecast_make(ofl_plan *plan);
 ofl_status ofl_plan_advise(ofl_plan *plan);
 /* names.c: names of units, slices of tensors. */
 ofl_status ofl_plan_finish(ofl_plan *plan);
-/* plan_write.c */
+/* plan_write.c: SHA-256 of its JSON without this identity. */
 ofl_status ofl_plan_identify(ofl_plan *plan);
+/* names.c */
+void ofl_plan_index_tensors(ofl_plan *plan);
+/* check.c: do slices, units and sums agree with each other? Written apart from what made them. `status` is what a contradiction is reported as. */
+ofl_status ofl_plan_check_sums(const ofl_plan *plan, ofl_status status);
+/* What the program calls kinds in JSON. */
+const char *ofl_plan_kv_type_name(ofl_kv_type type);
+const char *ofl_plan_class_name(ofl_tensor_class tensor_class);
 
 #endif

@@ -11,8 +11,7 @@
 #define TINY_COST 0.01       /* … and by this below 8 MiB */
 #define RING_TOLERANCE 0.002 /* a smaller ring within this of the best is taken */
 #define RATE_TOLERANCE 0.001 /* fewer sequences within this of the best are taken */
-#define OFL_PART_TINY (UINT64_C(8) << 20)
-#define SEQUENCES_MOST (1u << 20)
+#define PART_TINY (UINT64_C(8) << 20)
 #define PROMPT_WEIGHT 4.0    /* tokens of prompt for each answered one, when the prefill chunk is weighed against room for weights */
 #define COARSE_RING 30u
 
@@ -130,7 +129,7 @@ static double coarse_step(const search *s, const part_size *part, uint32_t seque
 static double part_cost(const part_size *part)
 {
     double cost = 1;
-    for (uint64_t size = OFL_PART_LARGEST; part->part_bytes != 0 && size > part->part_bytes; size /= 2) cost += size > OFL_PART_TINY ? SMALLER_COST : TINY_COST;
+    for (uint64_t size = OFL_PART_LARGEST; part->part_bytes != 0 && size > part->part_bytes; size /= 2) cost += size > PART_TINY ? SMALLER_COST : TINY_COST;
     return cost;
 }
 
@@ -171,7 +170,7 @@ static bool any_fits(const search *s, uint32_t sequences)
 
 static uint32_t largest_fit(const search *s)
 {
-    uint32_t low = 0, high = SEQUENCES_MOST;
+    uint32_t low = 0, high = OFL_SEQUENCES_MOST;
     if (s->wish->cap != 0 && s->wish->cap < high) high = s->wish->cap;
     while (low < high) {
         uint32_t middle = low + (high - low + 1) / 2;
@@ -370,4 +369,20 @@ ofl_status ofl_plan_solve_rows(ofl_plan *plan)
         if (past_knee) break;
     }
     return OFL_OK;
+}
+
+/* What the throughput objective would reach with the same job. */
+ofl_status ofl_plan_solve_throughput(const ofl_plan *plan, uint32_t *sequences_out, double *rate_out)
+{
+    search s;
+    ofl_plan_wish wish = plan->wish;
+    ofl_plan_draft draft = {0};
+    wish.sequences = 0;
+    ofl_status status = open_search(&s, &plan->facts, &wish, &plan->draft.settings);
+    if (status != OFL_OK) return status;
+    *sequences_out = best_sequences(&s, largest_fit(&s));
+    status = solve(&s, *sequences_out, 1, &draft);
+    if (status == OFL_OK) *rate_out = *sequences_out / draft.step.step_seconds;
+    ofl_plan_draft_clear(&draft);
+    return status < 0 ? status : OFL_OK;
 }

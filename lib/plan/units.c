@@ -143,7 +143,7 @@ static void add_load(const cutter *c, ofl_unit_load *load, const ofl_slice *slic
 {
     const ofl_plan_tensor *t = &c->facts->tensors[slice->tensor];
     if (t->vector) return;
-    double bytes = (double)slice->bytes, elements = (double)t->elements * ((double)slice->row_count / (double)t->rows);
+    double bytes = (double)slice->bytes, elements = (double)(t->elements / t->rows * slice->row_count);
     load->head |= t->also_lookup || t->block >= (int64_t)c->facts->shape.block_count;
     if (t->tensor_class == OFL_CLASS_EXPERT) {
         load->expert_bytes += bytes;

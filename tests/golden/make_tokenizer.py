@@ -142,7 +142,7 @@ TEMPLATES = {
     "mistral-v3": ("metaspace", "{{ bos_token }}{% if messages[0].role == 'system' %}{% set rule = messages[0].content %}{% set rest = messages[1:] %}{% else %}{% set rest = messages %}{% endif %}"
                    + "{% for m in rest %}{% if m.role == 'user' %}{% if loop.last and rule is defined %}{{ \"[INST] \" + rule + \"\\n\\n\" + m.content + \"[/INST]\" }}{% else %}"
                    + "{{ \"[INST] \" + m.content + \"[/INST]\" }}{% endif %}{% else %}{{ \" \" + m.content|trim + eos_token }}{% endif %}{% endfor %}"),
-    "mistral-tekken": ("llama3", "{{ '<s>' }}{% if messages[0].role == 'system' %}{% set rule = messages[0].content %}{% set rest = messages[1:] %}{% else %}{% set rest = messages %}{% endif %}"
+    "mistral-tekken": ("llama3", "{{ bos_token }}{% if messages[0].role == 'system' %}{% set rule = messages[0].content %}{% set rest = messages[1:] %}{% else %}{% set rest = messages %}{% endif %}"
                        + "{% for m in rest %}{% if m.role == 'user' %}{% if loop.last and rule is defined %}{{ \"[INST]\" + rule + \"\\n\\n\" + m.content + \"[/INST]\" }}{% else %}"
                        + "{{ \"[INST]\" + m.content + \"[/INST]\" }}{% endif %}{% else %}{{ m.content + '</s>' }}{% endif %}{% endfor %}"),
     "gemma": ("gemma", "{{ bos_token }}{% if messages[0].role == 'system' %}{% set lead = messages[0].content + '\\n\\n' %}{% set rest = messages[1:] %}{% else %}{% set lead = '' %}"

@@ -1,0 +1,31 @@
+/* What the page shows, collected from model and plan. */
+#ifndef OFLOAD_PLAN_PAGE_FACTS_H
+#define OFLOAD_PLAN_PAGE_FACTS_H
+
+#include <stdbool.h>
+
+#include <cjson/cJSON.h>
+#include <ofload/ofload.h>
+
+typedef struct facts {
+    ofl_budget budget;
+    ofl_plan_settings settings;
+    ofl_forecast forecast;
+    uint32_t blocks;
+    uint64_t weight_bytes, trained_context;
+    double parameters;
+    const char *main_type; /* that most bytes have */
+    bool one_type;         /* of all matrices */
+    double *layer_share;   /* owned, per block: resident bytes ÷ placed bytes */
+    double head_share;     /* of the output head; −1: there is none of its own to place */
+    uint64_t lookup_host_bytes;
+    uint64_t streamed[4];  /* by tier */
+    cJSON *tree;           /* owned: the plan's JSON, of which: */
+    const cJSON *by_sequences, *unused;
+} facts;
+
+/* Free with facts_free. */
+ofl_status facts_collect(const ofl_model *model, const ofl_plan *plan, facts *out);
+void facts_free(facts *f);
+
+#endif
