@@ -43,7 +43,7 @@ void bench_report_text(bench_report *report, const char *key, const char *value)
 static int column_width(const cJSON *column, int first)
 {
     int width = (int)strlen(column->string);
-    return first ? 36 : width < 10 ? 10 : width;
+    return first ? 28 : width < 10 ? 10 : width;
 }
 
 static void print_cells(const cJSON *columns, const cJSON *row)

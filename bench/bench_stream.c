@@ -1,0 +1,466 @@
+/* stream: the engine alone, moving weights that nothing is computed with. designs: the same job by simpler ways of streaming, in one run.
+ * The compute is time that passes: on the simulated device as launches of that length, on others as the host waiting. */
+#include "bench.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { BLOCKS = 16, WARM_UP = 2, MOST_FRACTIONS = 16 };
+
+typedef struct streaming {
+    const char *device_spec, *compute;
+    double link, resident_percent;
+    uint64_t weights, part, ring, steps;
+    uint32_t clock;
+    int json, part_given;
+    double fractions[MOST_FRACTIONS];
+    int fraction_count;
+    char spec[256];
+    ofl_device *device;
+    int simulated;
+    ofl_machine *machine;
+    ofl_model *model;
+    void *data;              /* behind every tensor */
+    uint64_t layer_bytes, elements;
+    double rate;             /* as probed */
+} streaming;
+
+/* ---- set-up ---- */
+
+static ofl_status add_matrix(ofl_model_builder *builder, const streaming *s, int32_t block, ofl_tensor_role role, uint64_t columns, uint64_t rows)
+{
+    char name[48];
+    (void)snprintf(name, sizeof name, "blk.%d.%d", (int)block, (int)role);
+    ofl_tensor_source source = {
+        .struct_size = sizeof source, .name = name, .dtype = OFL_DTYPE_BF16, .tensor_class = OFL_CLASS_DENSE, .role = role, .block = block,
+        .n_dims = 2, .dims = {columns, rows}, .data = s->data,
+    };
+    return ofl_model_builder_add_tensor(builder, &source);
+}
+
+static ofl_status add_block(ofl_model_builder *builder, const streaming *s, int32_t block, uint64_t h)
+{
+    static const struct { ofl_tensor_role role; unsigned columns, rows; } parts[] = {
+        {OFL_ROLE_ATTN_Q, 1, 1},   {OFL_ROLE_ATTN_K, 1, 1}, {OFL_ROLE_ATTN_V, 1, 1}, {OFL_ROLE_ATTN_OUTPUT, 1, 1},
+        {OFL_ROLE_FFN_GATE, 1, 3}, {OFL_ROLE_FFN_UP, 1, 3}, {OFL_ROLE_FFN_DOWN, 3, 1},
+    };
+    ofl_status status = OFL_OK;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0] && status == OFL_OK; i++)
+        status = add_matrix(builder, s, block, parts[i].role, parts[i].columns * h, parts[i].rows * h);
+    return status;
+}
+
+/* 16 blocks of 13 h² elements of 2 bytes. */
+static ofl_status model_build(streaming *s)
+{
+    uint64_t h = (uint64_t)sqrt((double)s->weights / (BLOCKS * 13 * 2)) / 64 * 64;
+    s->layer_bytes = 13 * h * h * 2;
+    s->elements = BLOCKS * 13 * h * h;
+    s->data = calloc(3, h * h * 2);
+    ofl_model_shape shape = {
+        .struct_size = sizeof shape, .block_count = BLOCKS, .hidden_size = (uint32_t)h, .head_count = (uint32_t)(h / 64), .head_count_kv = 1, .head_dim_k = 64,
+        .head_dim_v = 64, .ffn_size = (uint32_t)(3 * h), .vocab_size = 256, .trained_context_tokens = 64,
+    };
+    ofl_model_builder *builder;
+    ofl_status status = ofl_model_builder_create("bench", "llama", &shape, &builder);
+    if (status != OFL_OK) return status;
+    for (int32_t b = 0; b < BLOCKS && status == OFL_OK; b++) status = add_block(builder, s, b, h);
+    if (status == OFL_OK) return ofl_model_builder_finish(builder, &s->model);
+    ofl_model_builder_destroy(builder);
+    return status;
+}
+
+static ofl_status open_all(streaming *s)
+{
+    const char *spec = s->device_spec;
+    if (spec == NULL) {
+        (void)snprintf(s->spec, sizeof s->spec, "sim:vram=%llu,h2d=%.0f,start=5us,clock=%s", (unsigned long long)(2 * s->weights + (64u << 20)), s->link,
+                       s->clock ? "virtual" : "wall");
+        spec = s->spec;
+    }
+    ofl_device_info info = {.struct_size = sizeof info};
+    ofl_status status = ofl_device_open(spec, &s->device);
+    if (status == OFL_OK) status = ofl_device_info_get(s->device, &info);
+    if (status == OFL_OK) status = ofl_machine_probe(s->device, &s->machine);
+    if (status == OFL_OK) status = ofl_machine_assume(s->machine);
+    if (status == OFL_OK) status = model_build(s);
+    s->simulated = (int)info.simulated;
+    if (status == OFL_OK) s->rate = ofl_machine_get(s->machine, OFL_FIGURE_LINK, NULL);
+    return status;
+}
+
+static void close_all(streaming *s)
+{
+    ofl_model_destroy(s->model);
+    ofl_machine_destroy(s->machine);
+    ofl_device_close(s->device);
+    free(s->data);
+}
+
+/* ---- time ---- */
+
+static double seconds_now(const streaming *s) { return (double)ofl_device_now_ns(s->device) * 1e-9; }
+
+/* The host waits until `due`; behind it already, it goes on at once. */
+static void host_until(const streaming *s, double due)
+{
+    double left = due - seconds_now(s);
+    if (left <= 0) return;
+    struct timespec t = {(time_t)left, (long)((left - floor(left)) * 1e9)};
+    (void)nanosleep(&t, NULL);
+}
+
+/* What computes: a stream of the device, or (stream NULL) the host. */
+typedef struct reader {
+    const streaming *s;
+    ofl_stream *stream;
+} reader;
+
+static ofl_status reader_open(const streaming *s, reader *out)
+{
+    *out = (reader){.s = s};
+    return s->simulated ? ofl_stream_create(s->device, &out->stream) : OFL_OK;
+}
+
+static void reader_close(reader *r)
+{
+    if (r->stream == NULL) return;
+    (void)ofl_stream_wait(r->s->device, r->stream);
+    ofl_stream_destroy(r->s->device, r->stream);
+}
+
+static ofl_status reader_compute(const reader *r, double seconds)
+{
+    if (r->stream != NULL) return ofl_sim_launch(r->s->device, r->stream, NULL, NULL, seconds);
+    host_until(r->s, seconds_now(r->s) + seconds);
+    return OFL_OK;
+}
+
+static ofl_status reader_wait(const reader *r) { return r->stream != NULL ? ofl_stream_wait(r->s->device, r->stream) : OFL_OK; }
+
+/* ---- this engine ---- */
+
+typedef struct measured {
+    double step_seconds, streamed_bytes; /* a step */
+    ofl_step_estimate forecast;
+    double memory_bytes;                 /* weights and ring */
+    double lower_bound_bytes;
+} measured;
+
+static ofl_status plan_make(const streaming *s, double compute_seconds, ofl_plan **out)
+{
+    ofl_compute_point point = {1, compute_seconds / (double)s->elements};
+    ofl_workload work = {
+        .struct_size = sizeof work, .objective = OFL_LATENCY, .context_tokens = 16, .sequences = 1, .prefill_chunk_tokens = 1, .force_headroom = 1,
+        .cut = s->part_given ? OFL_CUT_BYTES : OFL_CUT_AUTO, .part_bytes = s->part, .ring_bytes = s->ring, .compute_point_count = 1,
+        .compute_points = &point, .attention_seconds_per_kv_token = 1e-15,
+    };
+    double vram = (double)(BLOCKS * s->layer_bytes) * s->resident_percent / 100 + ofl_machine_get(s->machine, OFL_FIGURE_RUNTIME, NULL);
+    ofl_status status = ofl_machine_set(s->machine, OFL_FIGURE_VRAM, floor(vram), OFL_SOURCE_GIVEN);
+    return status == OFL_OK ? ofl_plan_make(s->model, s->machine, &work, out) : status;
+}
+
+static ofl_status engine_step(ofl_engine *engine, const ofl_plan *plan, const reader *r)
+{
+    ofl_status status = OFL_OK;
+    uint32_t units = ofl_plan_unit_count(plan);
+    for (uint32_t i = 0; i < units && status == OFL_OK; i++) {
+        ofl_unit unit = {.struct_size = sizeof unit};
+        ofl_view view = {.struct_size = sizeof view};
+        status = ofl_plan_unit_get(plan, i, &unit);
+        if (status == OFL_OK) status = ofl_engine_acquire(engine, i, r->stream, &view);
+        if (status == OFL_OK) status = reader_compute(r, unit.compute_seconds);
+        if (status == OFL_OK) status = ofl_engine_release(engine, i, r->stream);
+    }
+    return status == OFL_OK ? reader_wait(r) : status;
+}
+
+static ofl_status engine_steps(const streaming *s, const ofl_plan *plan, ofl_engine *engine, measured *out)
+{
+    reader r;
+    double start = 0;
+    ofl_engine_stats stats = {.struct_size = sizeof stats};
+    ofl_status status = reader_open(s, &r);
+    for (uint64_t i = 0; i < WARM_UP + s->steps && status == OFL_OK; i++) {
+        if (i == WARM_UP) {
+            start = seconds_now(s);
+            ofl_engine_stats_reset(engine);
+        }
+        status = engine_step(engine, plan, &r);
+    }
+    out->step_seconds = (seconds_now(s) - start) / (double)s->steps;
+    if (status == OFL_OK) status = ofl_engine_stats_get(engine, &stats);
+    out->streamed_bytes = (double)stats.bytes_streamed / (double)s->steps;
+    reader_close(&r);
+    return status;
+}
+
+static ofl_status engine_run(const streaming *s, double compute_seconds, measured *out)
+{
+    ofl_plan *plan;
+    ofl_engine *engine = NULL;
+    ofl_budget budget = {.struct_size = sizeof budget};
+    ofl_forecast forecast = {.struct_size = sizeof forecast};
+    ofl_status status = plan_make(s, compute_seconds, &plan);
+    if (status != OFL_OK) return status;
+    status = ofl_plan_budget_get(plan, &budget);
+    if (status == OFL_OK) status = ofl_plan_forecast_get(plan, &forecast);
+    if (status == OFL_OK) status = ofl_engine_open(plan, s->model, s->device, NULL, &engine);
+    if (status == OFL_OK) status = engine_steps(s, plan, engine, out);
+    out->forecast = forecast.step;
+    out->memory_bytes = (double)(budget.resident_bytes + budget.ring_bytes);
+    out->lower_bound_bytes = (double)budget.lower_bound_bytes_per_step;
+    ofl_engine_close(engine);
+    ofl_plan_destroy(plan);
+    return status;
+}
+
+/* Seconds that the link alone takes with this memory. */
+static ofl_status link_time(const streaming *s, double *out)
+{
+    ofl_plan *plan;
+    ofl_forecast forecast = {.struct_size = sizeof forecast};
+    ofl_status status = plan_make(s, 1e-9, &plan);
+    if (status != OFL_OK) return status;
+    status = ofl_plan_forecast_get(plan, &forecast);
+    *out = forecast.step.link_seconds;
+    ofl_plan_destroy(plan);
+    return status;
+}
+
+/* ---- simpler designs: whole layers in slots ---- */
+
+typedef struct slot_design {
+    const char *label;
+    int slots, spread, overlapped;
+} slot_design;
+
+typedef struct slots {
+    const streaming *s;
+    const slot_design *design;
+    int resident[BLOCKS], streamed;
+    char *memory;
+    void *host;               /* one layer; all have the same bytes */
+    ofl_stream *copies;
+    ofl_event *landed[2], *read[2];
+    uint64_t next;            /* layers streamed so far */
+} slots;
+
+static void choose_resident(slots *t, double memory_bytes)
+{
+    double layer = (double)t->s->layer_bytes, room = memory_bytes - t->design->slots * layer;
+    int kept = room <= 0 ? 0 : (int)(room / layer);
+    if (kept > BLOCKS) kept = BLOCKS;
+    for (int i = 0; i < BLOCKS; i++) t->resident[i] = t->design->spread ? (i + 1) * kept / BLOCKS > i * kept / BLOCKS : i < kept;
+    t->streamed = BLOCKS - kept;
+}
+
+static ofl_status slot_copy(slots *t, ofl_stream *stream)
+{
+    uint64_t slot = t->next++ % (uint64_t)t->design->slots;
+    ofl_status status = ofl_copy(t->s->device, stream, OFL_HOST_TO_DEVICE, t->memory + slot * t->s->layer_bytes, t->host, t->s->layer_bytes, OFL_HOST_PINNED);
+    return status == OFL_OK ? ofl_event_record(t->s->device, t->landed[slot], stream) : status;
+}
+
+/* Copies, waits, computes: nothing overlaps. */
+static ofl_status layer_plain(slots *t, const reader *r, double seconds)
+{
+    ofl_status status = slot_copy(t, t->copies);
+    if (status == OFL_OK) status = ofl_stream_wait(t->s->device, t->copies);
+    if (status == OFL_OK) status = reader_compute(r, seconds);
+    return status == OFL_OK ? reader_wait(r) : status;
+}
+
+/* The slot's next layer is copied as soon as this one has been read. */
+static ofl_status layer_overlapped(slots *t, const reader *r, double seconds)
+{
+    ofl_device *device = t->s->device;
+    uint64_t slot = t->next % (uint64_t)t->design->slots;
+    ofl_status status = r->stream != NULL ? ofl_stream_wait_event(device, r->stream, t->landed[slot]) : ofl_event_wait(device, t->landed[slot]);
+    if (status == OFL_OK) status = reader_compute(r, seconds);
+    if (status == OFL_OK && r->stream != NULL) status = ofl_event_record(device, t->read[slot], r->stream);
+    if (status == OFL_OK && r->stream != NULL) status = ofl_stream_wait_event(device, t->copies, t->read[slot]);
+    return status == OFL_OK ? slot_copy(t, t->copies) : status;
+}
+
+static ofl_status slots_step(slots *t, const reader *r, double compute_seconds)
+{
+    ofl_status status = OFL_OK;
+    double each = compute_seconds / BLOCKS;
+    for (int i = 0; i < BLOCKS && status == OFL_OK; i++) {
+        if (t->resident[i]) status = reader_compute(r, each);
+        else status = t->design->overlapped ? layer_overlapped(t, r, each) : layer_plain(t, r, each);
+    }
+    return status == OFL_OK ? reader_wait(r) : status;
+}
+
+static ofl_status slots_steps(slots *t, double compute_seconds, measured *out)
+{
+    reader r;
+    double start = 0;
+    ofl_status status = reader_open(t->s, &r);
+    for (int i = 0; i < t->design->slots && t->design->overlapped && t->streamed > 0 && status == OFL_OK; i++) status = slot_copy(t, t->copies);
+    for (uint64_t i = 0; i < WARM_UP + t->s->steps && status == OFL_OK; i++) {
+        if (i == WARM_UP) start = seconds_now(t->s);
+        status = slots_step(t, &r, compute_seconds);
+    }
+    out->step_seconds = (seconds_now(t->s) - start) / (double)t->s->steps;
+    out->streamed_bytes = (double)t->streamed * (double)t->s->layer_bytes;
+    reader_close(&r);
+    return status;
+}
+
+static ofl_status slots_open(slots *t)
+{
+    ofl_device *device = t->s->device;
+    void *memory;
+    ofl_status status = ofl_device_alloc(device, (uint64_t)t->design->slots * t->s->layer_bytes, &memory);
+    if (status != OFL_OK) return status;
+    t->memory = memory;
+    status = ofl_device_host_alloc(device, t->s->layer_bytes, &t->host);
+    if (status == OFL_OK) memset(t->host, 0, t->s->layer_bytes);
+    if (status == OFL_OK) status = ofl_stream_create(device, &t->copies);
+    for (int i = 0; i < 2 && status == OFL_OK; i++) {
+        status = ofl_event_create(device, &t->landed[i]);
+        if (status == OFL_OK) status = ofl_event_create(device, &t->read[i]);
+    }
+    return status;
+}
+
+static void slots_close(slots *t)
+{
+    ofl_device *device = t->s->device;
+    if (t->copies != NULL) (void)ofl_stream_wait(device, t->copies);
+    for (int i = 0; i < 2; i++) {
+        if (t->landed[i] != NULL) ofl_event_destroy(device, t->landed[i]);
+        if (t->read[i] != NULL) ofl_event_destroy(device, t->read[i]);
+    }
+    if (t->copies != NULL) ofl_stream_destroy(device, t->copies);
+    if (t->host != NULL) ofl_device_host_free(device, t->host);
+    if (t->memory != NULL) ofl_device_free(device, t->memory);
+}
+
+static ofl_status slots_run(const streaming *s, const slot_design *design, double memory_bytes, double compute_seconds, measured *out)
+{
+    slots t = {.s = s, .design = design};
+    choose_resident(&t, memory_bytes);
+    ofl_status status = slots_open(&t);
+    if (status == OFL_OK) status = slots_steps(&t, compute_seconds, out);
+    slots_close(&t);
+    return status;
+}
+
+/* ---- rows ---- */
+
+static void row(bench_report *report, const streaming *s, const char *label, double fraction, double compute_seconds, const measured *m)
+{
+    double link = m->lower_bound_bytes / s->rate, bound = fmax(link, compute_seconds);
+    bench_report_row(report, label);
+    bench_report_number(report, "compute_share", fraction);
+    bench_report_text(report, "bound", link >= compute_seconds ? "link" : "compute");
+    bench_report_number(report, "link_share", m->streamed_bytes / m->step_seconds / s->rate);
+    bench_report_number(report, "step_seconds", m->step_seconds);
+    bench_report_number(report, "bound_seconds", bound);
+    bench_report_number(report, "over_bound", m->step_seconds / bound);
+    if (m->forecast.step_seconds <= 0) return;
+    bench_report_number(report, "forecast_seconds", m->forecast.step_seconds);
+    bench_report_number(report, "error_percent", 100 * (m->forecast.step_seconds / m->step_seconds - 1));
+}
+
+static const slot_design designs[] = {
+    {"copy, then compute", 1, 1, 0},
+    {"two layer slots, contiguous", 2, 0, 1},
+    {"two layer slots, spread", 2, 1, 1},
+};
+
+static ofl_status run_fraction(const streaming *s, bench_report *report, double fraction, int compare)
+{
+    double link;
+    measured own = {0};
+    ofl_status status = link_time(s, &link);
+    if (status == OFL_OK) status = engine_run(s, fraction * link, &own);
+    for (size_t i = 0; compare && i < sizeof designs / sizeof designs[0] && status == OFL_OK; i++) {
+        measured m = {.lower_bound_bytes = own.lower_bound_bytes};
+        status = slots_run(s, &designs[i], own.memory_bytes, fraction * link, &m);
+        if (status == OFL_OK) row(report, s, designs[i].label, fraction, fraction * link, &m);
+    }
+    if (status == OFL_OK) row(report, s, "this engine", fraction, fraction * link, &own);
+    return status;
+}
+
+/* ---- the two subcommands ---- */
+
+static ofl_status read_fractions(streaming *s)
+{
+    char text[128], *rest = text, *word;
+    if (strlen(s->compute) >= sizeof text) return app_fail(OFL_ERROR_ARGUMENT, "--compute: too long");
+    (void)snprintf(text, sizeof text, "%s", s->compute);
+    while ((word = strtok_r(rest, ",", &rest)) != NULL) {
+        char *end;
+        double value = strtod(word, &end);
+        if (*end != '\0' || !(value > 0 && value <= 10) || s->fraction_count == MOST_FRACTIONS)
+            return app_fail(OFL_ERROR_ARGUMENT, "--compute %s: give up to %d numbers above 0 and up to 10, comma between", s->compute, MOST_FRACTIONS);
+        s->fractions[s->fraction_count++] = value;
+    }
+    return s->fraction_count > 0 ? OFL_OK : app_fail(OFL_ERROR_ARGUMENT, "--compute: no number given");
+}
+
+static ofl_status check_options(streaming *s, int link_given, int clock_given)
+{
+    if (s->device_spec != NULL && (link_given || clock_given)) return app_fail(OFL_ERROR_ARGUMENT, "--link, --clock: have no effect beside --device; leave them out");
+    if (s->weights < (UINT64_C(4) << 20)) return app_fail(OFL_ERROR_ARGUMENT, "--weights: give at least 4MiB");
+    if (!(s->resident_percent > 0 && s->resident_percent <= 100)) return app_fail(OFL_ERROR_ARGUMENT, "--resident: give a percentage above 0, up to 100");
+    if (s->steps == 0) return app_fail(OFL_ERROR_ARGUMENT, "--steps: give at least 1");
+    return read_fractions(s);
+}
+
+static int streaming_main(int argc, char **argv, const char *name, const char *title, const char *summary, int compare)
+{
+    streaming s = {.link = 1e9, .resident_percent = 45, .weights = UINT64_C(256) << 20, .steps = 10, .compute = "0.1,0.5,0.8,0.95"};
+    int link_given = 0, clock_given = 0, exit_status = EXIT_DONE;
+    const cli_option options[] = {
+        {"--device", CLI_TEXT, &s.device_spec, NULL, "SPEC", NULL, "device to run on (default: a simulated one made from --link and --clock)"},
+        {"--link", CLI_RATE, &s.link, &link_given, "RATE", NULL, "rate of the simulated link (default 1GB/s)"},
+        {"--clock", CLI_CHOICE, &s.clock, &clock_given, "CLOCK", "wall|virtual", "of the simulated device (default wall)"},
+        {"--weights", CLI_SIZE, &s.weights, NULL, "SIZE", NULL, "weights of the made-up model (default 256MiB)"},
+        {"--resident", CLI_NUMBER, &s.resident_percent, NULL, "PERCENT", NULL, "device memory as a share of the weights (default 45)"},
+        {"--part", CLI_SIZE, &s.part, &s.part_given, "SIZE", NULL, "row parts of at most this (default: chosen by the planner)"},
+        {"--ring", CLI_SIZE, &s.ring, NULL, "SIZE", NULL, "staging ring (default: chosen by the planner)"},
+        {"--compute", CLI_TEXT, &s.compute, NULL, "LIST", NULL, "compute time as shares of the link time (default 0.1,0.5,0.8,0.95)"},
+        {"--steps", CLI_COUNT, &s.steps, NULL, "N", NULL, "steps measured, after two that are not (default 10)"},
+        {"--json", CLI_FLAG, &s.json, NULL, NULL, NULL, "print JSON"},
+    };
+    const cli_program program = {title, "[options]", summary, NULL, options, sizeof options / sizeof options[0]};
+    ofl_status status = cli_parse(&program, &argc, argv, &exit_status);
+    if (status == OFL_END) return exit_status;
+    if (status == OFL_OK && argc > 1) status = app_fail(OFL_ERROR_ARGUMENT, "%s: not expected here", argv[1]);
+    if (status == OFL_OK) status = check_options(&s, link_given, clock_given);
+    if (status != OFL_OK) {
+        (void)cli_complain(&program, status);
+        return EXIT_USAGE;
+    }
+    status = open_all(&s);
+    bench_report *report = status == OFL_OK ? bench_report_open(name, s.device, s.json) : NULL;
+    for (int i = 0; report != NULL && i < s.fraction_count && status == OFL_OK; i++) status = run_fraction(&s, report, s.fractions[i], compare);
+    if (status != OFL_OK) exit_status = cli_complain(&program, app_forward(status));
+    if (report != NULL) {
+        int printed = bench_report_close(report);
+        if (exit_status == EXIT_DONE) exit_status = printed;
+    }
+    close_all(&s);
+    return exit_status;
+}
+
+int bench_stream(int argc, char **argv)
+{
+    return streaming_main(argc, argv, "stream", "ofload-bench stream", "Runs the copy engine alone and shows how much of the link it uses.", 0);
+}
+
+int bench_designs(int argc, char **argv)
+{
+    return streaming_main(argc, argv, "designs", "ofload-bench designs",
+                          "Runs the same weights, memory and compute through simpler ways of streaming and through this engine.", 1);
+}

@@ -1,0 +1,1 @@
+typedef int batch_core_placeholder;
