@@ -114,6 +114,9 @@ static void test_memory_is_counted_and_aligned(void **state)
     assert_true(after.used_bytes < PIECE);
     assert_int_equal(after.peak_bytes, both.used_bytes);
     ofl_device_free(device, first);
+    assert_ok(ofl_device_alloc(device, 1, &first));
+    assert_int_equal(memory_of(device).peak_bytes, both.used_bytes);
+    ofl_device_free(device, first);
     ofl_device_free(device, NULL);
     ofl_device_close(device);
 }
@@ -182,8 +185,10 @@ static void test_registered_memory(void **state)
     assert_ok(ofl_device_host_register(r.device, mine, PIECE));
     assert_int_equal(memory_of(r.device).pinned_bytes, before + PIECE);
     assert_status(ofl_device_host_register(r.device, mine, PIECE), OFL_ERROR_STATE);
+    const void *start = NULL;
+    assert_ok(ofl_device_host_address(r.device, mine, &start));
     assert_ok(ofl_device_host_address(r.device, mine + 100, &address));
-    assert_non_null(address);
+    assert_ptr_equal(address, (const char *)start + 100);
     assert_ok(ofl_copy(r.device, r.streams[0], OFL_HOST_TO_DEVICE, r.on_device[0], mine, PIECE, OFL_HOST_PINNED));
     to_host(&r, 0, 0, 0, PIECE);
     assert_ok(ofl_stream_wait(r.device, r.streams[0]));

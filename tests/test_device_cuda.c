@@ -9,12 +9,14 @@
 
 static int (*fake_live)(void);
 static int (*fake_fired)(void);
+static int (*last_error)(void);
 
 static void find_fake(void)
 {
-    void *live = dlsym(RTLD_DEFAULT, "fakecuda_live"), *fired = dlsym(RTLD_DEFAULT, "fakecuda_fired");
+    void *live = dlsym(RTLD_DEFAULT, "fakecuda_live"), *fired = dlsym(RTLD_DEFAULT, "fakecuda_fired"), *last = dlsym(RTLD_DEFAULT, "cudaPeekAtLastError");
     memcpy(&fake_live, &live, sizeof fake_live);
     memcpy(&fake_fired, &fired, sizeof fake_fired);
+    memcpy(&last_error, &last, sizeof last_error);
 }
 
 static void need_fake(void)
@@ -177,6 +179,7 @@ static void test_every_call_may_fail(void **state)
             assert_int_equal(ofl_diagnostic_get()->runtime_code, 3);
             assert_non_null(strstr(ofl_error_message(), "cudaError3"));
         }
+        assert_int_equal(last_error(), 0); /* the caller's own error handling must not find ours */
         assert_in_range(fake_live() - live, 0, status == OFL_OK ? 1 : 0);
     } while (fired > 0);
     assert_true(nth > 50);

@@ -268,6 +268,18 @@ static void launches_in_order(const char *spec)
     rig_close(&r);
 }
 
+static void test_what_ends_together_ends_in_order_of_submission(void **state)
+{
+    (void)state;
+    rig r = rig_open(VIRTUAL);
+    char text[8] = "";
+    log_entry entries[3] = {{text, 'a'}, {text, 'b'}, {text, 'c'}};
+    for (int i = 0; i < 3; i++) assert_ok(ofl_sim_launch(r.device, r.streams[2 - i], append, &entries[i], 1e-3));
+    assert_ok(ofl_stream_wait(r.device, r.streams[0]));
+    assert_string_equal(text, "abc");
+    rig_close(&r);
+}
+
 static void test_functions_run_in_the_stream(void **state)
 {
     (void)state;
@@ -370,6 +382,29 @@ static void test_seeds_find_missing_events(void **state)
     assert_true(without_reader >= 30);
 }
 
+/* Even where the bytes that arrive are those that were there: a copy under way is not readable. */
+static void test_seeds_spoil_what_is_being_written(void **state)
+{
+    (void)state;
+    int wrong = 0;
+    for (uint64_t seed = 0; seed < 16; seed++) {
+        char spec[160];
+        (void)snprintf(spec, sizeof spec, "sim:vram=64MB,h2d=1GB/s,clock=virtual,order=%llu", (unsigned long long)seed);
+        rig r = rig_open(spec);
+        sum s = {r.on_device, 1000, 0};
+        memset(r.pinned, 1, 1000);
+        down(&r, 0, 1000);
+        assert_ok(ofl_stream_wait(r.device, r.streams[0]));
+        down(&r, 0, 1000);
+        assert_ok(ofl_sim_launch(r.device, r.streams[1], add_up, &s, 0));
+        wait_all(&r);
+        if (seed == 0) assert_int_equal(s.value, 1000);
+        wrong += s.value != 1000;
+        rig_close(&r);
+    }
+    assert_true(wrong > 0);
+}
+
 static void test_seeds_change_the_order_of_copies(void **state)
 {
     (void)state;
@@ -444,10 +479,12 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_copies_start_in_order_of_readiness),
     cmocka_unit_test(test_a_wait_ends_with_the_record_it_took),
     cmocka_unit_test(test_host_time_and_device_time),
+    cmocka_unit_test(test_what_ends_together_ends_in_order_of_submission),
     cmocka_unit_test(test_functions_run_in_the_stream),
     cmocka_unit_test(test_directions_do_not_wait_for_each_other),
     cmocka_unit_test(test_destroy_with_work_queued),
     cmocka_unit_test(test_seeds_find_missing_events),
+    cmocka_unit_test(test_seeds_spoil_what_is_being_written),
     cmocka_unit_test(test_seeds_change_the_order_of_copies),
     cmocka_unit_test(test_every_allocation_may_fail),
 };

@@ -56,7 +56,8 @@ static ofl_status check_query(cudaError_t error, const char *call)
 static ofl_status enter(const cuda_device *device)
 {
     int current = -1;
-    if (cudaGetDevice(&current) == cudaSuccess && current == device->ordinal) return OFL_OK;
+    ofl_status status = ofl_cuda_check(cudaGetDevice(&current), "cudaGetDevice");
+    if (status != OFL_OK || current == device->ordinal) return status;
     return ofl_cuda_check(cudaSetDevice(device->ordinal), "cudaSetDevice");
 }
 
