@@ -1,6 +1,7 @@
 #include "support/support.h"
 
 #include "common/cli.h"
+#include "common/show.h"
 
 static struct { uint64_t size, count; double rate, flops, number; const char *text; uint32_t choice; int flag, size_given; } got;
 
@@ -174,6 +175,20 @@ static void figures_for_people(void **state)
     assert_string_equal(cli_show_count(b, 1000000), "1,000,000");
 }
 
+static void cells_tell_nothing_some_and_all_apart(void **state)
+{
+    (void)state;
+    assert_string_equal(show_level(0), "·");
+    assert_string_equal(show_level(0.01), "·");
+    assert_string_equal(show_level(0.1), "▁");
+    assert_string_equal(show_level(0.5), "▄");
+    assert_string_equal(show_level(0.999), "▇");
+    assert_string_equal(show_level(1), "█");
+    const double shares[] = {1, 1, 0, 0, 1};
+    assert_int_equal(show_strip(shares, 5, 5), 1);
+    assert_int_equal(show_strip(shares, 5, 3), 2);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(sizes_with_their_units),
     cmocka_unit_test(a_bare_letter_names_both_readings),
@@ -183,6 +198,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(mistakes_are_usage_errors_with_a_sentence),
     cmocka_unit_test(help_and_version_answer_whatever_else_is_there),
     cmocka_unit_test(figures_for_people),
+    cmocka_unit_test(cells_tell_nothing_some_and_all_apart),
 };
 
 TEST_MAIN(tests)

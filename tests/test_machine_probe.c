@@ -79,10 +79,20 @@ static void a_device_without_room_is_refused_and_left_clean(void **state)
     assert_ok(ofl_device_open("sim:vram=32kB,h2d=1GB/s,clock=virtual", &device));
     assert_status(ofl_machine_probe(device, &machine), OFL_ERROR_DEVICE_MEMORY);
     ofl_device_close(device);
-    assert_ok(ofl_device_open("sim:vram=1MB,h2d=1GB/s,pinnable=4kB,clock=virtual", &device));
-    assert_status(ofl_machine_probe(device, &machine), OFL_ERROR_PINNED_MEMORY);
-    ofl_device_close(device);
     assert_null(machine);
+}
+
+static void little_or_nothing_to_pin(void **state)
+{
+    (void)state;
+    ofl_machine *machine = probe("sim:vram=1GB,h2d=1GB/s,h2d_pageable=600MB/s,pinnable=1MB,clock=virtual");
+    assert_near(machine, OFL_FIGURE_LINK, 1e9, 1e-3);
+    assert_near(machine, OFL_FIGURE_LINK_PAGEABLE, 600e6, 1e-3);
+    ofl_machine_destroy(machine);
+    machine = probe("sim:vram=1GB,h2d=1GB/s,h2d_pageable=600MB/s,pinnable=4kB,clock=virtual");
+    assert_near(machine, OFL_FIGURE_LINK, 600e6, 1e-3);
+    assert_near(machine, OFL_FIGURE_PINNABLE, 1, 0);
+    ofl_machine_destroy(machine);
 }
 
 static void every_allocation_may_fail(void **state)
@@ -234,6 +244,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(fast_slow_and_tiny_devices),
     cmocka_unit_test(the_wall_clock_works_too),
     cmocka_unit_test(a_device_without_room_is_refused_and_left_clean),
+    cmocka_unit_test(little_or_nothing_to_pin),
     cmocka_unit_test(every_allocation_may_fail),
     cmocka_unit_test(lines_are_fitted),
     cmocka_unit_test(no_group_no_limit),

@@ -61,4 +61,23 @@ VECTOR_INLINE uint16_t f16_from_float(float value)
     return (uint16_t)((magnitude > 0x7f800000u ? 0x7e00u : half) | sign);
 }
 
+/* e^x to about 1e-7 of its value, without a branch; beyond ±87 as at ±87. 2^n × e^r with |r| ≤ ln 2 / 2, e^r by its series. */
+VECTOR_INLINE float float_exp(float x)
+{
+    const float shifter = 0x1.8p23f; /* adding it rounds to a whole number, kept in the low bits */
+    x = x > 87.0f ? 87.0f : x;
+    x = x < -87.0f ? -87.0f : x;
+    float shifted = x * 0x1.715476p0f + shifter, n = shifted - shifter;
+    float r = x - n * 0x1.62e4p-1f;
+    r = r - n * 0x1.7f7d1cp-20f;
+    float series = 1.0f / 720.0f;
+    series = series * r + 1.0f / 120.0f;
+    series = series * r + 1.0f / 24.0f;
+    series = series * r + 1.0f / 6.0f;
+    series = series * r + 0.5f;
+    series = series * r + 1.0f;
+    series = series * r + 1.0f;
+    return series * float_from_bits((float_bits(shifted) + 127u) << 23);
+}
+
 #endif

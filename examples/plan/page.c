@@ -131,13 +131,21 @@ static void print_host(const facts *f)
     printf("%s\n", *before == '\0' ? "nothing" : "");
 }
 
+/* Three digits; whole from 100 on. */
+static char *show_tokens(char *buffer, double tokens_per_second)
+{
+    if (tokens_per_second >= 99.95) return cli_show_count(buffer, (uint64_t)(tokens_per_second + 0.5));
+    (void)snprintf(buffer, 32, "%.3g", tokens_per_second);
+    return buffer;
+}
+
 static void print_forecast(const page *p, const facts *f)
 {
-    char step[32], link[32], compute[32], bound[32], first[32];
+    char tokens[32], step[32], link[32], compute[32], bound[32], first[32];
     const ofl_forecast *c = &f->forecast;
     double floor_seconds = fmax((double)f->budget.lower_bound_bytes_per_step / ofl_machine_get(p->machine, OFL_FIGURE_LINK, NULL), c->step.compute_seconds);
-    printf("\n%u sequence%s   %.3g tokens/s ±%.0f %%   step %s   %s-bound: link %s, compute %s, bound %s\n", c->sequences, c->sequences == 1 ? "" : "s",
-           c->tokens_per_second, c->error_band_percent, cli_show_seconds(step, c->step.step_seconds), c->link_bound ? "link" : "compute",
+    printf("\n%u sequence%s   %s tokens/s ±%.0f %%   step %s   %s-bound: link %s, compute %s, bound %s\n", c->sequences, c->sequences == 1 ? "" : "s",
+           show_tokens(tokens, c->tokens_per_second), c->error_band_percent, cli_show_seconds(step, c->step.step_seconds), c->link_bound ? "link" : "compute",
            cli_show_seconds(link, c->step.link_seconds), cli_show_seconds(compute, c->step.compute_seconds), cli_show_seconds(bound, floor_seconds));
     printf("first token  %s after a prompt that fills the context\n", cli_show_seconds(first, c->first_token_seconds));
 }
@@ -174,12 +182,12 @@ static ofl_status print_queue_plan(const page *p)
 {
     ofl_forecast c = {.struct_size = sizeof c};
     ofl_plan_settings s = {.struct_size = sizeof s};
-    char context[32];
+    char context[32], tokens[32];
     if (p->queue_plan == NULL) return OFL_OK;
     if (ofl_plan_forecast_get(p->queue_plan, &c) != OFL_OK || ofl_plan_settings_get(p->queue_plan, &s) != OFL_OK)
         return app_forward(ofl_diagnostic_get()->status);
-    printf("best for a long queue: --objective throughput → %u sequence%s of %s, %.3g tokens/s\n", s.sequences, s.sequences == 1 ? "" : "s",
-           cli_show_count(context, s.context_tokens), c.tokens_per_second);
+    printf("best for a long queue: --objective throughput → %u sequence%s of %s, %s tokens/s\n", s.sequences, s.sequences == 1 ? "" : "s",
+           cli_show_count(context, s.context_tokens), show_tokens(tokens, c.tokens_per_second));
     return OFL_OK;
 }
 

@@ -20,7 +20,7 @@
 typedef struct probe {
     ofl_device *device;
     ofl_stream *stream;
-    void *on_device, *pinned, *pageable;
+    void *on_device, *pinned, *pageable; /* pinned: NULL where nothing can be */
     uint64_t bytes; /* of each */
 } probe;
 
@@ -82,9 +82,21 @@ static ofl_status measure_path(const probe *p, ofl_direction direction, ofl_host
 
 static ofl_status measured(ofl_machine *machine, ofl_figure figure, double value) { return ofl_machine_set(machine, figure, value, OFL_SOURCE_MEASURED); }
 
+/* Nothing can be page-locked: the link is what pageable memory makes of it. */
+static ofl_status measure_pageable_link(const probe *p, ofl_machine *machine)
+{
+    double start = 0, rate = 0;
+    ofl_status status = measure_path(p, OFL_HOST_TO_DEVICE, OFL_HOST_PAGEABLE, &start, &rate);
+    if (status == OFL_OK) status = measured(machine, OFL_FIGURE_LINK, rate);
+    if (status == OFL_OK) status = measured(machine, OFL_FIGURE_LINK_PAGEABLE, rate);
+    if (status == OFL_OK) status = measured(machine, OFL_FIGURE_COPY_START, start);
+    return status == OFL_OK ? measured(machine, OFL_FIGURE_PINNABLE, 1) : status; /* as good as none; a figure is above 0 */
+}
+
 static ofl_status measure_link(const probe *p, ofl_machine *machine)
 {
     double start = 0, rate = 0, unused = 0;
+    if (p->pinned == NULL) return measure_pageable_link(p, machine);
     ofl_status status = measure_path(p, OFL_HOST_TO_DEVICE, OFL_HOST_PINNED, &start, &rate);
     if (status == OFL_OK) status = measured(machine, OFL_FIGURE_LINK, rate);
     if (status == OFL_OK) status = measured(machine, OFL_FIGURE_COPY_START, start);
@@ -102,25 +114,36 @@ static uint64_t buffer_bytes(uint64_t free_bytes)
     return bytes;
 }
 
+/* Smaller where so much cannot be page-locked; leaves p->pinned NULL where not even the least can. */
+static ofl_status pin_buffer(probe *p)
+{
+    for (uint64_t bytes = p->bytes; bytes >= LEAST_BYTES; bytes /= 2) {
+        ofl_status status = ofl_device_host_alloc(p->device, bytes, &p->pinned);
+        if (status == OFL_OK) p->bytes = bytes;
+        if (status != OFL_ERROR_PINNED_MEMORY) return status;
+    }
+    return OFL_OK;
+}
+
 static ofl_status measure_with_buffers(probe *p, ofl_machine *machine)
 {
     ofl_status status = ofl_stream_create(p->device, &p->stream);
     if (status != OFL_OK) return status;
     status = ofl_device_alloc(p->device, p->bytes, &p->on_device);
     if (status != OFL_OK) goto destroy_stream;
-    status = ofl_device_host_alloc(p->device, p->bytes, &p->pinned);
+    status = pin_buffer(p);
     if (status != OFL_OK) goto free_device;
     p->pageable = ofl_alloc(p->bytes, 1);
     if (p->pageable == NULL) {
         status = ofl_fail(OFL_ERROR_HOST_MEMORY, "probe: no host memory for %llu bytes to copy", (unsigned long long)p->bytes);
         goto free_pinned;
     }
-    memset(p->pinned, 0x5A, (size_t)p->bytes); /* pages that exist: an untouched one reads as the one zero page, from the cache */
+    if (p->pinned != NULL) memset(p->pinned, 0x5A, (size_t)p->bytes); /* pages that exist: an untouched one reads as the one zero page, from the cache */
     memset(p->pageable, 0x5A, (size_t)p->bytes);
     status = measure_link(p, machine);
     ofl_free(p->pageable);
 free_pinned:
-    ofl_device_host_free(p->device, p->pinned);
+    if (p->pinned != NULL) ofl_device_host_free(p->device, p->pinned);
 free_device:
     ofl_device_free(p->device, p->on_device);
 destroy_stream:

@@ -1,0 +1,44 @@
+/* What a run asks of a model: text to tokens and back, and steps. One table, so that tests can drive a run without a forward pass; the real one is setup.c. */
+#ifndef OFLOAD_BATCH_BACKEND_H
+#define OFLOAD_BATCH_BACKEND_H
+
+#include <ofload/ofload.h>
+
+#include "batch/request.h"
+
+typedef struct backend_load { /* what the input asks for */
+    uint64_t context_tokens;  /* the longest request, prompt and answer */
+    uint64_t requests;        /* waiting, each choice counted */
+    double greedy_share;      /* of them */
+} backend_load;
+
+typedef struct backend_figures { /* of the device, after a run */
+    uint64_t peak_device_bytes, budget_bytes, plan_bytes;
+    uint64_t streamed_bytes;  /* since the first step */
+    double link_bytes_per_second; /* what the machine's link can do; 0: not known */
+    double wait_seconds;      /* compute waited for bytes */
+    const char *device;
+    bool simulated;
+} backend_figures;
+
+typedef struct backend {
+    void *context;
+    const char *model_name, *model_identity, *compute, *kv_type, *chat_template; /* borrowed; "" where there is none */
+    uint32_t usable_ids;      /* ids below this have a meaning */
+    uint32_t vocabulary;      /* floats per row of logits */
+    uint64_t context_given;   /* 0: by the longest request */
+    uint64_t context_limit;   /* no request may be longer; 0: no limit known */
+    /* OFL_ERROR_ARGUMENT: this request cannot be a prompt, and app_error() says why. Anything else ends the run. */
+    ofl_status (*encode)(void *context, const request *r, token_list *out);
+    const char *(*bytes)(void *context, int32_t id, size_t *bytes_out);
+    bool (*is_end)(void *context, int32_t id);
+    /* The plan for this load. */
+    ofl_status (*plan)(void *context, const backend_load *load, const ofl_plan **out);
+    /* Loads the weights: from here on steps can run. */
+    ofl_status (*load)(void *context);
+    ofl_status (*step)(void *context, const ofl_step *step, const int32_t *tokens, const float **logits_out);
+    double (*now)(void *context); /* seconds on the device's clock */
+    void (*figures)(void *context, backend_figures *out);
+} backend;
+
+#endif

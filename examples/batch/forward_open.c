@@ -1,0 +1,156 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "batch/forward_state.h"
+#include "batch/supports.h"
+#include "batch/threads.h"
+#include "batch/tile.h"
+#include "common/app_error.h"
+
+static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+uint64_t forward_widest(const ofl_model_shape *s) { return max_u64(s->hidden_size, max_u64((uint64_t)s->head_count * s->head_dim_k, s->ffn_size)); }
+
+void forward_derive(forward *f)
+{
+    const ofl_model_shape *s = &f->shape;
+    f->q = s->head_count * s->head_dim_k;
+    f->kv_row = s->head_count_kv * s->head_dim_k;
+    f->epsilon = (float)s->norm_epsilon;
+    f->attention_scale = s->attention_scale != 0 ? (float)s->attention_scale : 1.0f / sqrtf((float)s->head_dim_k);
+}
+
+/* A buffer from the arena, 256-byte aligned; NULL when what is left is too small. */
+static void *take(uint8_t **at, const uint8_t *end, uint64_t bytes)
+{
+    uint64_t rounded = (bytes + OFL_ALIGNMENT_BYTES - 1) / OFL_ALIGNMENT_BYTES * OFL_ALIGNMENT_BYTES;
+    if (rounded < bytes || rounded > (uint64_t)(end - *at)) return NULL;
+    void *taken = *at;
+    *at += rounded;
+    return taken;
+}
+
+static ofl_status lay_out(forward *f, const ofl_budget *budget)
+{
+    const ofl_model_shape *s = &f->shape;
+    uint64_t tokens = f->settings.tokens_per_step_cap, padded = (tokens + TILE_TOKENS - 1) / TILE_TOKENS * TILE_TOKENS;
+    uint64_t wide = max_u64(s->hidden_size, max_u64(2 * ((uint64_t)f->q + f->kv_row), 2 * (uint64_t)s->ffn_size));
+    uint64_t logits_row = (uint64_t)s->vocab_size * 4 + (uint64_t)s->hidden_size * 4;
+    uint8_t *at = f->activations, *end = at + budget->activation_bytes;
+    forward_room r = {0};
+    f->logits_rows = budget->logits_bytes / logits_row;
+    r.logits = take(&at, end, f->logits_rows * s->vocab_size * 4);
+    r.last = take(&at, end, f->logits_rows * s->hidden_size * 4);
+    r.workspace = take(&at, end, budget->workspace_bytes);
+    r.residual = take(&at, end, tokens * s->hidden_size * 4);
+    r.tables = take(&at, end, tokens * s->rope_dim * 4);
+    r.wide = take(&at, end, tokens * wide * 4);
+    r.inputs = take(&at, end, padded * forward_widest(s) * matmul_type_bytes(f->settings.compute_type));
+    if (f->logits_rows == 0 || r.logits == NULL || r.last == NULL || r.workspace == NULL || r.residual == NULL || r.tables == NULL || r.wide == NULL || r.inputs == NULL)
+        return app_fail(OFL_ERROR_MISMATCH, "forward pass: the plan's %llu bytes of activations are too few for %llu tokens a step; make the plan anew",
+                        (unsigned long long)budget->activation_bytes, (unsigned long long)tokens);
+    memset(r.inputs, 0, (size_t)(padded * forward_widest(s) * matmul_type_bytes(f->settings.compute_type))); /* rows beyond the tokens are multiplied too */
+    f->room = r;
+    return OFL_OK;
+}
+
+static ofl_status allocate(forward *f, const ofl_budget *budget)
+{
+    uint64_t vector = max_u64(forward_widest(&f->shape), (uint64_t)f->kv_row);
+    ofl_status status = ofl_device_alloc(f->device, budget->kv_bytes, &f->kv_memory);
+    if (status == OFL_OK) status = ofl_device_alloc(f->device, budget->activation_bytes, &f->activations);
+    if (status != OFL_OK) return app_forward(status);
+    f->vector = calloc(vector, sizeof *f->vector);
+    f->token_rows = calloc(f->settings.tokens_per_step_cap, sizeof *f->token_rows);
+    if (f->vector == NULL || f->token_rows == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "forward pass: out of host memory; free some");
+    status = lay_out(f, budget);
+    if (status == OFL_OK) status = kv_init(&f->cache, f->settings.kv_type, &f->shape, f->settings.kv_block_tokens, f->kv_memory, budget->kv_bytes);
+    return status;
+}
+
+/* A GGUF may bring the factors of its rope scaling as a tensor; it is small and wherever the plan puts it, the model can still read it. */
+static ofl_status open_rope(forward *f)
+{
+    uint32_t tensor;
+    float factors[ROPE_MAX_DIM / 2];
+    if (ofl_model_tensor_find(f->model, OFL_BLOCK_INPUT, OFL_ROLE_ROPE_FREQS, &tensor) != OFL_OK) return rope_init(&f->turns, &f->shape, NULL);
+    ofl_status status = weights_vector(f->walk, tensor, factors);
+    return status == OFL_OK ? rope_init(&f->turns, &f->shape, factors) : status;
+}
+
+static ofl_status open_walk(forward *f, const ofl_plan *plan)
+{
+    uint32_t blocks = f->shape.block_count, count = 0;
+    uint32_t *tensors = calloc((size_t)blocks * 7 + 1, sizeof *tensors);
+    if (tensors == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "forward pass: out of host memory; free some");
+    for (uint32_t b = 0; b < blocks; b++) {
+        for (uint32_t i = 0; i < 7; i++) tensors[count++] = tensor_of(f->model, b, block_matrices[i]);
+    }
+    tensors[count++] = tensor_of(f->model, blocks, OFL_ROLE_OUTPUT);
+    f->tokens_tensor = tensor_of_tokens(f->model, &f->shape);
+    ofl_status status = weights_open(f->model, plan, f->engine, f->device, tensors, count, &f->walk);
+    free(tensors);
+    return status;
+}
+
+static ofl_status prepare_products(forward *f, const ofl_budget *budget)
+{
+    ofl_status status = matmul_open(f->settings.compute_type, f->threads, f->room.workspace, budget->workspace_bytes, &f->products);
+    if (status == OFL_OK) status = matmul_prepare(f->products, f->shape.hidden_size);
+    if (status == OFL_OK) status = matmul_prepare(f->products, f->q);
+    if (status == OFL_OK) status = matmul_prepare(f->products, f->shape.ffn_size);
+    return status;
+}
+
+static ofl_status open_parts(forward *f, const ofl_plan *plan)
+{
+    ofl_device_info device = {.struct_size = sizeof device};
+    ofl_budget budget = {.struct_size = sizeof budget};
+    ofl_status status = ofl_device_info_get(f->device, &device);
+    if (status == OFL_OK) status = ofl_model_shape_get(f->model, &f->shape);
+    if (status == OFL_OK) status = ofl_plan_settings_get(plan, &f->settings);
+    if (status == OFL_OK) status = ofl_plan_budget_get(plan, &budget);
+    if (status != OFL_OK) return app_forward(status);
+    if (!device.host_readable)
+        return app_fail(OFL_ERROR_UNSUPPORTED, "forward pass: %s keeps its memory to itself and this driver computes on the CPU; use a simulated device (sim:…)", device.spec);
+    status = forward_supports(f->model);
+    if (status != OFL_OK) return status;
+    forward_derive(f);
+    status = allocate(f, &budget);
+    if (status == OFL_OK) status = prepare_products(f, &budget);
+    if (status == OFL_OK) status = open_walk(f, plan);
+    if (status == OFL_OK) status = open_rope(f);
+    return status;
+}
+
+ofl_status forward_open(const ofl_model *model, const ofl_plan *plan, ofl_engine *engine, ofl_device *device, uint32_t threads, forward **out)
+{
+    forward *f = calloc(1, sizeof *f);
+    if (f == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "forward pass: out of host memory; free some");
+    f->model = model;
+    f->engine = engine;
+    f->device = device;
+    f->threads = threads_choose(threads);
+    f->shape.struct_size = sizeof f->shape;
+    f->settings.struct_size = sizeof f->settings;
+    ofl_status status = open_parts(f, plan);
+    if (status == OFL_OK) *out = f;
+    else forward_close(f);
+    return status;
+}
+
+void forward_close(forward *f)
+{
+    if (f == NULL) return;
+    weights_close(f->walk);
+    matmul_close(f->products);
+    if (f->activations != NULL) ofl_device_free(f->device, f->activations);
+    if (f->kv_memory != NULL) ofl_device_free(f->device, f->kv_memory);
+    free(f->vector);
+    free(f->token_rows);
+    free(f);
+}
+
+void forward_times_get(const forward *f, forward_times *out) { *out = f->times; }
+uint32_t forward_threads(const forward *f) { return f->threads; }

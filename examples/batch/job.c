@@ -1,0 +1,278 @@
+#include "batch/job.h"
+
+#include "batch/sampler.h"
+
+typedef struct job_group { /* a request that is being answered */
+    struct job_group *next;
+    input_entry *entry;
+    char *custom_id;
+    bool chat;
+    uint32_t choice_count, left;
+    uint32_t tokens[REQUEST_MAX_CHOICES];
+    const char *reason[REQUEST_MAX_CHOICES];
+    answer answers[REQUEST_MAX_CHOICES];
+} job_group;
+
+typedef struct job_active { /* one choice of it, in a slot */
+    job_group *group; /* NULL: free */
+    uint32_t choice, made, max_tokens;
+    int32_t last;
+    bool ignore_end;
+    token_list prompt;
+    sampler sampler;
+} job_active;
+
+static ofl_status no_memory(void) { return app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory in the run"); }
+
+/* A tag is entry × REQUEST_MAX_CHOICES + choice. */
+static ofl_status submit(job *j, size_t index)
+{
+    const input_entry *entry = &j->in->entries[index];
+    for (uint32_t choice = 0; choice < entry->choices; choice++) {
+        ofl_request wanted = {sizeof wanted, entry->prompt_tokens, entry->max_tokens, (uint64_t)index * REQUEST_MAX_CHOICES + choice};
+        ofl_status status = ofl_front_submit(j->front, &wanted, NULL);
+        if (status == OFL_ERROR_NO_FIT)
+            return app_fail(status, "line %llu: %s; with --context N a longer request becomes an error line", (unsigned long long)entry->line, ofl_error_message());
+        if (status != OFL_OK) return app_forward(status);
+    }
+    return OFL_OK;
+}
+
+ofl_status job_begin(job *j)
+{
+    ofl_plan_settings plan = {.struct_size = sizeof plan};
+    ofl_status status = ofl_plan_settings_get(j->plan, &plan);
+    if (status == OFL_OK) status = ofl_front_create(j->plan, NULL, &j->front);
+    if (status != OFL_OK) return app_forward(status);
+    j->active = calloc(plan.sequences, sizeof *j->active);
+    j->finished = calloc(plan.sequences, 1);
+    j->scratch = malloc((size_t)j->model->usable_ids * 8);
+    if (j->active == NULL || j->finished == NULL || j->scratch == NULL) return no_memory();
+    for (size_t i = 0; i < j->in->count && status == OFL_OK; i++) {
+        if (j->in->entries[i].state == ENTRY_WAITING && j->in->entries[i].prompt_tokens != 0) status = submit(j, i);
+    }
+    return status;
+}
+
+static void free_group(job_group *group)
+{
+    for (uint32_t i = 0; i < group->choice_count; i++) answer_free(&group->answers[i]);
+    free(group->custom_id);
+    free(group);
+}
+
+void job_end(job *j)
+{
+    ofl_plan_settings plan = {.struct_size = sizeof plan};
+    (void)ofl_plan_settings_get(j->plan, &plan);
+    for (uint32_t i = 0; j->active != NULL && i < plan.sequences; i++) tokens_free(&j->active[i].prompt);
+    while (j->groups != NULL) {
+        job_group *group = j->groups;
+        j->groups = group->next;
+        free_group(group);
+    }
+    ofl_front_destroy(j->front);
+    free(j->active);
+    free(j->finished);
+    free(j->scratch);
+    free(j->tokens);
+    buffer_free(&j->record);
+    j->front = NULL;
+    j->active = NULL;
+    j->finished = NULL;
+    j->scratch = NULL;
+    j->tokens = NULL;
+}
+
+static ofl_status open_group(job *j, input_entry *entry, const request *r, job_group **out)
+{
+    job_group *group = calloc(1, sizeof *group);
+    if (group == NULL || (group->custom_id = strdup(r->custom_id)) == NULL) {
+        free(group);
+        return no_memory();
+    }
+    group->entry = entry;
+    group->chat = r->chat;
+    ofl_status status = OFL_OK;
+    for (; group->choice_count < r->choices && status == OFL_OK; group->choice_count += status == OFL_OK)
+        status = answer_init(&group->answers[group->choice_count], r->stops, r->stop_bytes, r->stop_count);
+    if (status != OFL_OK) {
+        free_group(group);
+        return status;
+    }
+    group->left = group->choice_count;
+    group->next = j->groups;
+    j->groups = group;
+    j->totals.prompt_tokens += entry->prompt_tokens;
+    *out = group;
+    return OFL_OK;
+}
+
+static ofl_status find_group(job *j, input_entry *entry, const request *r, job_group **out)
+{
+    for (job_group *group = j->groups; group != NULL; group = group->next) {
+        if (group->entry != entry) continue;
+        *out = group;
+        return OFL_OK;
+    }
+    return open_group(j, entry, r, out);
+}
+
+/* Without a seed in the request its id is the seed: the same request gets the same answer, beside whatever others, in this run or a resumed one. */
+static uint64_t seed_of(const request *r, const input_entry *entry, uint32_t choice)
+{
+    return (r->seed_given ? r->seed : entry->id.low) + choice * UINT64_C(0x9E3779B97F4A7C15);
+}
+
+/* The first share of a request: its line is read again, now for its tokens. */
+static ofl_status start(job *j, const ofl_step_item *item)
+{
+    input_entry *entry = &j->in->entries[item->tag / REQUEST_MAX_CHOICES];
+    job_active *active = &j->active[item->slot];
+    line_error error;
+    request r = {0};
+    bool good;
+    active->prompt.count = 0;
+    ofl_status status = input_parse(j->in, entry, &r, &error, &good);
+    if (status == OFL_OK && good) status = j->model->encode(j->model->context, &r, &active->prompt);
+    if (status == OFL_OK && (!good || active->prompt.count != entry->prompt_tokens))
+        status = app_fail(OFL_ERROR_IO, "%s: was changed while it was in use: line %llu is another one", j->in->path, (unsigned long long)entry->line);
+    if (status == OFL_OK) status = find_group(j, entry, &r, &active->group);
+    if (status == OFL_OK) {
+        active->choice = (uint32_t)(item->tag % REQUEST_MAX_CHOICES);
+        active->made = 0;
+        active->max_tokens = entry->max_tokens;
+        active->ignore_end = r.ignore_end;
+        sampler_init(&active->sampler, r.temperature, r.top_p, r.top_k, seed_of(&r, entry, active->choice));
+    }
+    request_free(&r);
+    return status;
+}
+
+/* The token ids of a step, item after item. */
+static ofl_status gather(job *j, const ofl_step *step)
+{
+    size_t at = 0;
+    void *room = j->tokens;
+    if (!grow(&room, &j->token_capacity, step->shape.tokens, sizeof *j->tokens)) return no_memory();
+    j->tokens = room;
+    for (uint32_t i = 0; i < step->item_count; i++) {
+        const ofl_step_item *item = &step->items[i];
+        job_active *active = &j->active[item->slot];
+        ofl_status status = item->prefill && item->first_position == 0 ? start(j, item) : OFL_OK;
+        if (status != OFL_OK) return status;
+        const int32_t *from = item->prefill ? active->prompt.ids + item->first_position : &active->last;
+        memcpy(j->tokens + at, from, item->token_count * sizeof *from);
+        at += item->token_count;
+    }
+    return OFL_OK;
+}
+
+static ofl_status write_answer(job *j, job_group *group)
+{
+    record_choice choices[REQUEST_MAX_CHOICES];
+    for (uint32_t i = 0; i < group->choice_count; i++)
+        choices[i] = (record_choice){group->answers[i].text != NULL ? group->answers[i].text : "", group->answers[i].bytes, group->reason[i], group->tokens[i]};
+    input_entry *entry = group->entry;
+    ofl_status status = record_answer(j->maker, group->custom_id, entry->line, group->chat, entry->prompt_tokens, choices, group->choice_count, &j->record);
+    uint64_t offset = j->out->bytes;
+    if (status == OFL_OK) status = output_append(j->out, j->record.data, j->record.bytes);
+    if (status != OFL_OK) return status;
+    entry->state = ENTRY_ANSWERED;
+    entry->written_offset = offset;
+    entry->written_bytes = (uint32_t)j->record.bytes;
+    j->totals.answered++;
+    return OFL_OK;
+}
+
+static ofl_status close_choice(job *j, job_active *active, const char *reason)
+{
+    job_group *group = active->group;
+    ofl_status status = answer_finish(&group->answers[active->choice]);
+    group->tokens[active->choice] = active->made;
+    group->reason[active->choice] = reason;
+    active->group = NULL;
+    if (status != OFL_OK || --group->left > 0) return status;
+    status = write_answer(j, group);
+    for (job_group **at = &j->groups; *at != NULL; at = &(*at)->next) {
+        if (*at != group) continue;
+        *at = group->next;
+        break;
+    }
+    free_group(group);
+    return status;
+}
+
+/* Takes the next token of an item; *finished_out: it was the last. */
+static ofl_status take_token(job *j, const ofl_step_item *item, const float *logits, uint8_t *finished_out)
+{
+    const backend *model = j->model;
+    job_active *active = &j->active[item->slot];
+    const char *reason = NULL;
+    bool stopped = false;
+    int32_t id = sampler_pick(&active->sampler, logits, model->usable_ids, j->scratch);
+    active->last = id;
+    active->made++;
+    j->totals.completion_tokens++;
+    if (!active->ignore_end && model->is_end(model->context, id)) reason = "stop";
+    if (reason == NULL) {
+        size_t bytes;
+        const char *text = model->bytes(model->context, id, &bytes);
+        ofl_status status = answer_push(&active->group->answers[active->choice], text, bytes, &stopped);
+        if (status != OFL_OK) return status;
+        if (stopped) reason = "stop";
+        else if (active->made == active->max_tokens) reason = "length";
+    }
+    *finished_out = reason != NULL;
+    return reason != NULL ? close_choice(j, active, reason) : OFL_OK;
+}
+
+static ofl_status take_tokens(job *j, const ofl_step *step, const float *logits)
+{
+    for (uint32_t i = 0; i < step->item_count; i++) {
+        j->finished[i] = 0;
+        if (!step->items[i].wants_logits) continue;
+        ofl_status status = take_token(j, &step->items[i], logits, &j->finished[i]);
+        if (status != OFL_OK) return status;
+        logits += j->model->vocabulary;
+    }
+    return OFL_OK;
+}
+
+/* What the plan alone says about this step. */
+static double estimate(const job *j, const ofl_step *step)
+{
+    ofl_step_estimate estimated = {.struct_size = sizeof estimated};
+    return ofl_plan_estimate_step(j->plan, &step->shape, &estimated) == OFL_OK ? estimated.step_seconds : 0;
+}
+
+static ofl_status run_step(job *j, const ofl_step *step)
+{
+    const float *logits = NULL;
+    double began = j->model->now(j->model->context);
+    ofl_status status = gather(j, step);
+    if (status == OFL_OK) status = j->model->step(j->model->context, step, j->tokens, &logits);
+    if (status == OFL_OK) status = take_tokens(j, step, logits);
+    if (status == OFL_OK) status = output_sync(j->out, false);
+    if (status != OFL_OK) return status;
+    double seconds = j->model->now(j->model->context) - began;
+    j->totals.steps++;
+    j->totals.seconds += seconds;
+    j->totals.estimated_seconds += estimate(j, step);
+    status = ofl_front_commit(j->front, j->finished, seconds);
+    progress_step(j->progress, &j->totals, seconds, step->shape.logits_rows, j->front);
+    return status == OFL_OK ? OFL_OK : app_forward(status);
+}
+
+ofl_status job_run(job *j)
+{
+    for (;;) {
+        ofl_step step = {.struct_size = sizeof step};
+        if (j->stop()) return OFL_END;
+        ofl_status status = ofl_front_next_step(j->front, &step);
+        if (status == OFL_END) return OFL_OK;
+        if (status != OFL_OK) return app_forward(status);
+        status = run_step(j, &step);
+        if (status != OFL_OK) return status;
+    }
+}

@@ -1,0 +1,50 @@
+/* The run loop: requests through the front, one step after the other, each finished request written at once. */
+#ifndef OFLOAD_BATCH_JOB_H
+#define OFLOAD_BATCH_JOB_H
+
+#include "batch/backend.h"
+#include "batch/input.h"
+#include "batch/output.h"
+#include "batch/progress.h"
+#include "batch/record.h"
+
+typedef struct job_totals {
+    uint64_t requests, answered, failed, skipped; /* of this shard; skipped: done by an earlier run */
+    uint64_t prompt_tokens, completion_tokens;    /* of this run */
+    uint64_t steps;
+    double seconds;           /* in steps */
+    double estimated_seconds; /* the plan's estimates of the steps that ran, made without what was measured */
+} job_totals;
+
+typedef struct job {
+    const backend *model;
+    const ofl_plan *plan;
+    input *in;
+    output *out;
+    const record_maker *maker;
+    progress *progress;
+    int (*stop)(void);        /* non-zero: stop soon */
+    job_totals totals;
+    ofl_front *front;
+    struct job_active *active; /* (sequences), by slot */
+    struct job_group *groups;  /* requests begun and not yet written */
+    int32_t *tokens;           /* of a step */
+    size_t token_capacity;
+    uint8_t *finished;
+    void *scratch;             /* the sampler's */
+    buffer record;
+} job;
+
+/* Makes the front and submits every waiting entry. model … stop are set by the caller. */
+ofl_status job_begin(job *j);
+/* Until all is done or stop() says so. OFL_END: stopped early. */
+ofl_status job_run(job *j);
+void job_end(job *j);
+
+/* Measures every waiting entry: prompt tokens, most new tokens. A line that cannot be answered keeps prompt_tokens = 0. *longest_out: tokens of the longest
+ * request, prompt and answer. */
+ofl_status job_measure(const backend *model, input *in, uint32_t max_tokens_default, int (*stop)(void), uint64_t *longest_out);
+/* Writes the error lines of the waiting entries that measured as errors. */
+ofl_status job_write_errors(job *j, uint32_t max_tokens_default);
+
+#endif

@@ -1,0 +1,136 @@
+#include "batch/matmul.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "batch/expand.h"
+#include "batch/threads.h"
+#include "batch/tile.h"
+#include "batch/vector.h"
+#include "common/app_error.h"
+
+#define MAX_SHAPES 16 /* different column counts of one model: three or four */
+
+typedef struct prepared {
+    uint64_t columns;
+    tile *kernel;
+} prepared;
+
+struct matmul {
+    ofl_compute_type type;
+    uint32_t threads, shape_count;
+    uint8_t *workspace;
+    uint64_t workspace_bytes;
+    prepared shapes[MAX_SHAPES];
+};
+
+typedef struct job { /* a product being run */
+    const product *p;
+    matmul *m;
+    tile *kernel;
+    uint32_t tile_rows;
+    uint64_t row_bytes, tile_bytes;
+    bool in_place; /* stored as the kernel reads it */
+} job;
+
+uint64_t matmul_type_bytes(ofl_compute_type type) { return type == OFL_COMPUTE_BF16 ? 2 : 4; }
+
+ofl_compute_type matmul_best_type(void)
+{
+    tile *kernel;
+    if (tile_open(OFL_COMPUTE_BF16, 1024, 1, &kernel) != OFL_OK) return OFL_COMPUTE_F32;
+    bool native = strstr(tile_kernel(kernel), "bf16") != NULL;
+    tile_close(kernel);
+    return native ? OFL_COMPUTE_BF16 : OFL_COMPUTE_F32;
+}
+
+ofl_status matmul_open(ofl_compute_type type, uint32_t threads, void *workspace, uint64_t workspace_bytes, matmul **out)
+{
+    matmul *m = calloc(1, sizeof *m);
+    if (m == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "product: out of host memory; free some");
+    *m = (matmul){.type = type, .threads = threads, .workspace = workspace, .workspace_bytes = workspace_bytes};
+    memset(workspace, 0, (size_t)workspace_bytes); /* rows beyond a remainder are multiplied too, and dropped */
+    threads_alone();
+    *out = m;
+    return OFL_OK;
+}
+
+void matmul_close(matmul *m)
+{
+    if (m == NULL) return;
+    for (uint32_t i = 0; i < m->shape_count; i++) tile_close(m->shapes[i].kernel);
+    free(m);
+}
+
+static tile *find(const matmul *m, uint64_t columns)
+{
+    for (uint32_t i = 0; i < m->shape_count; i++) {
+        if (m->shapes[i].columns == columns) return m->shapes[i].kernel;
+    }
+    return NULL;
+}
+
+ofl_status matmul_prepare(matmul *m, uint64_t columns)
+{
+    if (find(m, columns) != NULL) return OFL_OK;
+    if (m->shape_count == MAX_SHAPES) return app_fail(OFL_ERROR_UNSUPPORTED, "product: more than %d different row lengths in one model", MAX_SHAPES);
+    uint64_t tile_bytes = tile_rows(columns) * columns * matmul_type_bytes(m->type);
+    if (tile_bytes > m->workspace_bytes)
+        return app_fail(OFL_ERROR_UNSUPPORTED, "product: a tile of %llu bytes does not fit the workspace of %llu", (unsigned long long)tile_bytes,
+                        (unsigned long long)m->workspace_bytes);
+    ofl_status status = tile_open(m->type, columns, m->threads, &m->shapes[m->shape_count].kernel);
+    if (status == OFL_OK) m->shapes[m->shape_count++].columns = columns;
+    return status;
+}
+
+VECTOR_CLONES static void store(const float *restrict from, uint32_t rows, uint32_t tokens, const float *restrict bias, bool add, float *restrict to, uint64_t stride)
+{
+    for (uint32_t t = 0; t < tokens; t++) {
+        float *row = to + t * stride;
+        for (uint32_t r = 0; r < rows; r++) {
+            float value = from[r * TILE_TOKENS + t] + (bias != NULL ? bias[r] : 0.0f);
+            row[r] = add ? row[r] + value : value;
+        }
+    }
+}
+
+/* The tile's weights as the kernel reads them: where they are, or expanded into this thread's part of the workspace. */
+static const void *tile_weights(const job *j, uint32_t context, uint64_t row_first, uint64_t rows)
+{
+    const uint8_t *stored = (const uint8_t *)j->p->weights + row_first * j->row_bytes;
+    uint8_t *expanded = j->m->workspace + context * j->tile_bytes;
+    if (j->in_place && rows == j->tile_rows) return stored;
+    if (j->m->type == OFL_COMPUTE_BF16) expand_to_bf16(j->p->dtype, stored, rows * j->p->columns, (uint16_t *)(void *)expanded);
+    else expand_to_f32(j->p->dtype, stored, rows * j->p->columns, (float *)(void *)expanded);
+    return expanded;
+}
+
+static ofl_status run_tile(void *context, uint32_t thread, uint64_t index)
+{
+    const job *j = context;
+    const product *p = j->p;
+    uint64_t row_first = index * j->tile_rows, rows = p->rows - row_first < j->tile_rows ? p->rows - row_first : j->tile_rows;
+    const void *weights = tile_weights(j, thread, row_first, rows);
+    float outputs[TILE_MAX_ROWS * TILE_TOKENS] __attribute__((aligned(64)));
+    for (uint32_t t = 0; t < p->tokens; t += TILE_TOKENS) {
+        const uint8_t *inputs = (const uint8_t *)p->inputs + t * p->columns * matmul_type_bytes(j->m->type);
+        ofl_status status = tile_run(j->kernel, thread, weights, inputs, outputs);
+        if (status != OFL_OK) return status;
+        store(outputs, (uint32_t)rows, p->tokens - t < TILE_TOKENS ? p->tokens - t : TILE_TOKENS, p->bias == NULL ? NULL : p->bias + row_first, p->add,
+              p->outputs + t * p->stride + row_first, p->stride);
+    }
+    return OFL_OK;
+}
+
+ofl_status matmul_run(matmul *m, const product *p)
+{
+    ofl_status status = matmul_prepare(m, p->columns);
+    if (status != OFL_OK || p->tokens == 0) return status;
+    job j = {.p = p, .m = m, .kernel = find(m, p->columns), .tile_rows = tile_rows(p->columns)};
+    j.row_bytes = p->columns / ofl_dtype_block_elements(p->dtype) * ofl_dtype_block_bits(p->dtype) / 8;
+    j.tile_bytes = j.tile_rows * p->columns * matmul_type_bytes(m->type);
+    j.in_place = p->dtype == (m->type == OFL_COMPUTE_BF16 ? OFL_DTYPE_BF16 : OFL_DTYPE_F32);
+    uint64_t tiles = (p->rows + j.tile_rows - 1) / j.tile_rows, room = m->workspace_bytes / j.tile_bytes;
+    uint32_t threads = !j.in_place && room < m->threads ? (uint32_t)room : m->threads;
+    return threads_each(threads, tiles, run_tile, &j);
+}

@@ -1,1 +1,0 @@
-typedef int batch_core_placeholder;

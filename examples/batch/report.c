@@ -1,0 +1,116 @@
+#include "batch/report.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include <cjson/cJSON.h>
+
+#include "common/cli.h"
+
+double report_error_percent(const report *r)
+{
+    if (!(r->totals.estimated_seconds > 0)) return 0;
+    return 100 * (r->totals.seconds - r->totals.estimated_seconds) / r->totals.estimated_seconds;
+}
+
+static double ratio(double a, double b) { return b > 0 ? a / b : 0; }
+
+/* Every value goes through here; the first failure stays. */
+typedef struct writer { cJSON *at; bool ok; } writer;
+static void number(writer *w, const char *key, double value) { w->ok = w->ok && cJSON_AddNumberToObject(w->at, key, isfinite(value) ? value : 0) != NULL; }
+static void text(writer *w, const char *key, const char *value) { w->ok = w->ok && cJSON_AddStringToObject(w->at, key, value) != NULL; }
+static void group(writer *w, cJSON *root, const char *key)
+{
+    w->at = w->ok ? cJSON_AddObjectToObject(root, key) : NULL;
+    w->ok = w->at != NULL;
+}
+
+static void put_counts(writer *w, cJSON *root, const report *r)
+{
+    const job_totals *t = &r->totals;
+    group(w, root, "requests");
+    number(w, "total", (double)t->requests);
+    number(w, "done", (double)t->answered);
+    number(w, "failed", (double)t->failed);
+    number(w, "skipped", (double)t->skipped);
+    group(w, root, "tokens");
+    number(w, "prompt", (double)t->prompt_tokens);
+    number(w, "completion", (double)t->completion_tokens);
+}
+
+static void put_times(writer *w, cJSON *root, const report *r)
+{
+    const job_totals *t = &r->totals;
+    group(w, root, "forecast");
+    text(w, "made", "before the first step, as if every request makes all its tokens");
+    number(w, "steps", (double)r->forecast.steps);
+    number(w, "seconds", r->forecast.seconds);
+    number(w, "step_seconds", ratio(r->forecast.seconds, (double)r->forecast.steps));
+    number(w, "tokens_per_second", r->forecast.tokens_per_second);
+    number(w, "error_band_percent", r->error_band_percent);
+    group(w, root, "estimated");
+    text(w, "made", "by the plan alone, for the steps that ran");
+    number(w, "seconds", t->estimated_seconds);
+    number(w, "step_seconds", ratio(t->estimated_seconds, (double)t->steps));
+    number(w, "tokens_per_second", ratio((double)t->completion_tokens, t->estimated_seconds));
+    group(w, root, "measured");
+    number(w, "steps", (double)t->steps);
+    number(w, "seconds", t->seconds);
+    number(w, "step_seconds", ratio(t->seconds, (double)t->steps));
+    number(w, "tokens_per_second", ratio((double)t->completion_tokens, t->seconds));
+    number(w, "wait_seconds", r->figures.wait_seconds);
+    double rate = ratio((double)r->figures.streamed_bytes, t->seconds);
+    number(w, "link_bytes_per_second", rate);
+    number(w, "link_utilization", ratio(rate, r->figures.link_bytes_per_second));
+}
+
+char *report_json(const report *r)
+{
+    cJSON *root = cJSON_CreateObject();
+    writer w = {root, root != NULL};
+    text(&w, "schema", "ofload.report/1");
+    text(&w, "status", r->status);
+    text(&w, "model", r->model);
+    text(&w, "output", r->output);
+    text(&w, "device", r->figures.device);
+    w.ok = w.ok && cJSON_AddBoolToObject(root, "simulated", r->figures.simulated) != NULL;
+    put_counts(&w, root, r);
+    put_times(&w, root, r);
+    w.at = root;
+    number(&w, "error_percent", report_error_percent(r));
+    number(&w, "peak_device_bytes", (double)r->figures.peak_device_bytes);
+    number(&w, "plan_bytes", (double)r->figures.plan_bytes);
+    number(&w, "budget_bytes", (double)r->figures.budget_bytes);
+    number(&w, "preempted", 0);
+    char *json = w.ok ? cJSON_Print(root) : NULL, *out = NULL;
+    cJSON_Delete(root);
+    if (json != NULL && asprintf(&out, "%s\n", json) < 0) out = NULL;
+    cJSON_free(json);
+    return out;
+}
+
+void report_print_forecast(const report *r)
+{
+    char step[32], all[32];
+    const ofl_front_forecast *f = &r->forecast;
+    printf("%" PRIu64 " requests wait, %" PRIu64 " are done; at most %" PRIu64 " tokens to make\n", f->waiting, r->totals.skipped, f->new_tokens);
+    printf("forecast  %" PRIu64 " steps of %s, %.1f tokens/s, at most %s (±%.0f %%)%s\n", f->steps, cli_show_seconds(step, ratio(f->seconds, (double)f->steps)),
+           f->tokens_per_second, cli_show_seconds(all, f->seconds), r->error_band_percent, r->figures.simulated ? ", on a simulated device" : "");
+}
+
+void report_print(const report *r)
+{
+    char a[32], b[32];
+    const job_totals *t = &r->totals;
+    printf("%" PRIu64 " answered, %" PRIu64 " failed, %" PRIu64 " done earlier, of %" PRIu64 " requests: %s\n", t->answered, t->failed, t->skipped, t->requests, r->output);
+    if (t->steps == 0) return;
+    printf("step      forecast %s, measured %s (%+.1f %%)%s\n", cli_show_seconds(a, t->estimated_seconds / (double)t->steps),
+           cli_show_seconds(b, t->seconds / (double)t->steps), report_error_percent(r), r->figures.simulated ? ", simulated device" : "");
+    printf("tokens/s  forecast %.1f, measured %.1f; %" PRIu64 " tokens in %" PRIu64 " steps, %s\n", ratio((double)t->completion_tokens, t->estimated_seconds),
+           ratio((double)t->completion_tokens, t->seconds), t->completion_tokens, t->steps, cli_show_seconds(a, t->seconds));
+    printf("link      %s, %.1f %% of what it can\n", cli_show_rate(a, ratio((double)r->figures.streamed_bytes, t->seconds)),
+           100 * ratio(ratio((double)r->figures.streamed_bytes, t->seconds), r->figures.link_bytes_per_second));
+    printf("device    peak %s, planned %s, budget %s; preempted 0\n", cli_show_bytes(a, r->figures.peak_device_bytes, 0), cli_show_bytes(b, r->figures.plan_bytes, 0),
+           cli_show_bytes((char[32]){0}, r->figures.budget_bytes, 0));
+}

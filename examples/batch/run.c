@@ -1,0 +1,251 @@
+#include "batch/run.h"
+
+#include <stdio.h>
+#include <time.h>
+
+#include "batch/job.h"
+#include "batch/report.h"
+#include "batch/resume.h"
+#include "batch/state.h"
+#include "common/cli.h"
+
+typedef struct run {
+    const run_settings *settings;
+    const backend *model;
+    input in;
+    output out;
+    char *output_path, *state_path;
+    batch_state state;
+    record_maker maker;
+    char fingerprint[80];
+    progress progress;
+    job job;
+    report report;
+    uint64_t failed_before;
+} run;
+
+static ofl_status make_paths(run *r)
+{
+    const run_settings *s = r->settings;
+    r->output_path = shard_path(s->output, s->shard);
+    if (r->output_path == NULL || asprintf(&r->state_path, "%s.state.json", r->output_path) < 0) {
+        r->state_path = NULL;
+        return app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
+    }
+    ofl_status status = input_refuse_same(&r->in, "--output", r->output_path);
+    if (status == OFL_OK) status = input_refuse_same(&r->in, "--output: the state file", r->state_path);
+    if (status == OFL_OK) status = input_refuse_same(&r->in, "--report", s->report);
+    if (status == OFL_OK && s->report != NULL && (strcmp(s->report, r->output_path) == 0 || strcmp(s->report, r->state_path) == 0))
+        status = app_fail(OFL_ERROR_ARGUMENT, "--report %s is the output or its state file; name another", s->report);
+    return status;
+}
+
+/* Every N-th request, whatever its length: shards come out alike without a look at the tokens. */
+static void take_shard(run *r)
+{
+    for (size_t i = 0; i < r->in.count; i++) {
+        if (i % r->settings->shard.count != r->settings->shard.index) r->in.entries[i].state = ENTRY_ELSEWHERE;
+        else r->job.totals.requests++;
+    }
+}
+
+static void fill_state(run *r)
+{
+    char(*values)[STATE_VALUE_BYTES] = r->state.values;
+    const backend *m = r->model;
+    (void)hash128_hex(values[STATE_INPUT], r->in.hash);
+    (void)snprintf(values[STATE_MODEL], STATE_VALUE_BYTES, "%s", m->model_identity);
+    (void)snprintf(values[STATE_COMPUTE], STATE_VALUE_BYTES, "%s", m->compute);
+    (void)snprintf(values[STATE_KV_TYPE], STATE_VALUE_BYTES, "%s", m->kv_type);
+    (void)snprintf(values[STATE_MAX_TOKENS], STATE_VALUE_BYTES, "%u", r->settings->max_tokens_default);
+    (void)snprintf(values[STATE_TEMPLATE], STATE_VALUE_BYTES, "%s", m->chat_template);
+    (void)snprintf(values[STATE_CONTEXT], STATE_VALUE_BYTES, m->context_given != 0 ? "%llu" : "by the longest request", (unsigned long long)m->context_given);
+    (void)snprintf(values[STATE_SHARD], STATE_VALUE_BYTES, "%u/%u", r->settings->shard.index, r->settings->shard.count);
+    r->state.total = r->job.totals.requests;
+}
+
+/* The time of the answers; a fixed one makes two runs comparable byte by byte. */
+static int64_t created_now(void)
+{
+    const char *fixed = getenv("SOURCE_DATE_EPOCH");
+    return fixed != NULL && fixed[0] != '\0' ? strtoll(fixed, NULL, 10) : (int64_t)time(NULL);
+}
+
+static void fill_maker(run *r)
+{
+    (void)snprintf(r->fingerprint, sizeof r->fingerprint, "ofl_%.12s_%.16s_%.16s", r->model->model_identity, r->model->compute, r->model->kv_type);
+    r->maker = (record_maker){r->in.hash, r->model->model_name, r->fingerprint, created_now()};
+}
+
+/* What an earlier run left, if it was the same job. */
+static ofl_status take_up(run *r)
+{
+    batch_state before;
+    resume_found found;
+    ofl_status status = state_read(r->state_path, &before);
+    if (status == OFL_END)
+        return app_fail(OFL_ERROR_MISMATCH, "%s: is there already, without a state file that says what it came from; name another output, or give --overwrite to start anew",
+                        r->output_path);
+    if (status == OFL_OK) status = state_compare(&before, &r->state);
+    if (status == OFL_OK) status = resume_read(&r->in, &r->out, &found);
+    if (status != OFL_OK) return status;
+    if (r->settings->retry_errors && found.failed > 0 && !r->out.read_only) {
+        status = resume_drop_failed(&r->in, &r->out);
+        found.failed = 0;
+    }
+    r->job.totals.skipped = found.answered + found.failed;
+    r->failed_before = found.failed;
+    if (!r->settings->quiet && r->job.totals.skipped > 0)
+        (void)fprintf(stderr, "%s: %llu requests are done already%s; going on with the rest\n", r->output_path, (unsigned long long)r->job.totals.skipped,
+                      found.repaired ? " (a torn last line was repaired)" : "");
+    return status;
+}
+
+static ofl_status open_output(run *r)
+{
+    ofl_status status = r->settings->dry_run ? output_open_read(r->output_path, &r->out) : output_open(r->output_path, &r->out);
+    if (status == OFL_END) return OFL_OK;
+    if (status == OFL_OK && r->out.bytes > 0 && !r->settings->overwrite) status = take_up(r);
+    return status;
+}
+
+/* What is left: waiting requests that can be answered, choices counted, and lines that become errors. */
+static void count_waiting(const run *r, backend_load *load, uint64_t *errors_out)
+{
+    uint64_t greedy = 0;
+    *errors_out = 0;
+    for (size_t i = 0; i < r->in.count; i++) {
+        const input_entry *entry = &r->in.entries[i];
+        if (entry->state != ENTRY_WAITING) continue;
+        if (entry->prompt_tokens == 0) ++*errors_out;
+        else {
+            load->requests += entry->choices;
+            greedy += entry->greedy ? entry->choices : 0;
+        }
+    }
+    load->greedy_share = load->requests > 0 ? (double)greedy / (double)load->requests : 1;
+}
+
+static ofl_status write_report(run *r)
+{
+    const run_settings *s = r->settings;
+    r->report.totals = r->job.totals;
+    if (r->report.figures.device == NULL) r->report.figures.device = "";
+    ofl_status status = OFL_OK;
+    char *json = s->report != NULL || s->json ? report_json(&r->report) : NULL;
+    if ((s->report != NULL || s->json) && json == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "report: out of host memory");
+    if (s->report != NULL) status = output_write_file(s->report, json, strlen(json));
+    if (s->json) (void)fputs(json, stdout);
+    else if (!s->quiet && s->dry_run) report_print_forecast(&r->report);
+    else if (!s->quiet) report_print(&r->report);
+    free(json);
+    if (fflush(stdout) != 0 && status == OFL_OK) status = app_fail(OFL_ERROR_IO, "standard output: writing the summary failed");
+    return status;
+}
+
+static ofl_status write_state(run *r, const char *status)
+{
+    const job_totals *t = &r->job.totals;
+    r->state.status = status;
+    r->state.failed = r->failed_before + t->failed;
+    r->state.completed = t->skipped - r->failed_before + t->answered;
+    return state_write(r->state_path, &r->state);
+}
+
+/* The plan, and what the front makes of the queue under it, before anything runs. */
+static ofl_status forecast(run *r, const backend_load *load)
+{
+    ofl_forecast planned = {.struct_size = sizeof planned};
+    ofl_status status = r->model->plan(r->model->context, load, &r->job.plan);
+    if (status == OFL_OK) status = job_begin(&r->job);
+    if (status != OFL_OK) return status;
+    r->report.forecast.struct_size = sizeof r->report.forecast;
+    status = ofl_front_forecast_get(r->job.front, &r->report.forecast);
+    if (status == OFL_OK) status = ofl_plan_forecast_get(r->job.plan, &planned);
+    if (status != OFL_OK) return app_forward(status);
+    r->report.error_band_percent = planned.error_band_percent;
+    r->model->figures(r->model->context, &r->report.figures);
+    return OFL_OK;
+}
+
+/* Everything that changes the output; OFL_END: stopped. What was written is synced whatever happens. */
+static ofl_status work(run *r, bool any_requests)
+{
+    ofl_status status = r->settings->overwrite ? output_cut(&r->out, 0) : OFL_OK;
+    if (status == OFL_OK) status = write_state(r, "in_progress");
+    if (status == OFL_OK) status = job_write_errors(&r->job, r->settings->max_tokens_default);
+    if (status == OFL_OK && any_requests) status = r->model->load(r->model->context);
+    if (status == OFL_ERROR_CANCELLED && r->settings->stop()) status = OFL_END;
+    if (status == OFL_OK && any_requests) {
+        progress_begin(&r->progress, r->settings->progress && !r->settings->quiet);
+        status = job_run(&r->job);
+        progress_end(&r->progress);
+        r->model->figures(r->model->context, &r->report.figures);
+    }
+    if (status != OFL_OK && status != OFL_END) {
+        (void)output_sync(&r->out, true);
+        return status;
+    }
+    ofl_status synced = output_sync(&r->out, true);
+    return synced == OFL_OK ? status : synced;
+}
+
+/* Stopped or done: order, state, report. */
+static ofl_status conclude(run *r, bool stopped, int *exit_out)
+{
+    r->report.status = stopped ? "cancelled" : "completed";
+    ofl_status status = r->settings->ordered && !stopped ? resume_order(&r->in, &r->out) : OFL_OK;
+    if (status == OFL_OK) status = write_state(r, r->report.status);
+    if (status == OFL_OK) status = output_close(&r->out);
+    if (status == OFL_OK) status = write_report(r);
+    *exit_out = stopped ? r->settings->stop() : r->state.failed > 0 ? EXIT_ERROR_LINES : EXIT_DONE;
+    return status;
+}
+
+static ofl_status run_all(run *r, int *exit_out)
+{
+    backend_load load = {0};
+    uint64_t errors;
+    ofl_status status = make_paths(r);
+    if (status != OFL_OK) return status;
+    take_shard(r);
+    fill_state(r);
+    fill_maker(r);
+    status = open_output(r);
+    if (status == OFL_OK) status = job_measure(r->model, &r->in, r->settings->max_tokens_default, r->settings->stop, &load.context_tokens);
+    if (status == OFL_END) *exit_out = r->settings->stop();
+    if (status != OFL_OK) return status == OFL_END ? OFL_OK : status;
+    count_waiting(r, &load, &errors);
+    r->report.model = r->model->model_name;
+    r->report.output = r->output_path;
+    if (load.requests > 0) status = forecast(r, &load);
+    if (status != OFL_OK) return status;
+    if (r->settings->dry_run) {
+        r->report.status = "dry_run";
+        *exit_out = EXIT_DONE;
+        return write_report(r);
+    }
+    status = work(r, load.requests > 0);
+    if (status != OFL_OK && status != OFL_END) return status;
+    return conclude(r, status == OFL_END, exit_out);
+}
+
+ofl_status batch_run(const run_settings *settings, const backend *model, int *exit_out)
+{
+    run r = {.settings = settings, .model = model, .in = {.fd = -1}, .out = {.fd = -1}};
+    ofl_status status = input_open(settings->input, &r.in);
+    r.job.model = model;
+    r.job.in = &r.in;
+    r.job.out = &r.out;
+    r.job.maker = &r.maker;
+    r.job.progress = &r.progress;
+    r.job.stop = settings->stop;
+    if (status == OFL_OK) status = run_all(&r, exit_out);
+    if (r.job.plan != NULL) job_end(&r.job);
+    else buffer_free(&r.job.record);
+    output_drop(&r.out);
+    input_close(&r.in);
+    free(r.output_path);
+    free(r.state_path);
+    return status;
+}

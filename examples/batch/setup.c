@@ -1,0 +1,316 @@
+#include "batch/setup.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "batch/forward.h"
+#include "batch/sampler.h"
+#include "common/cli.h"
+
+#define MAX_POINTS 16u
+#define MAX_PLAN_BYTES ((size_t)256 << 20)
+#define GUESSED_SEQUENCES 512u /* up to where compute is measured when the plan is to choose their number */
+#define GUESSED_CHUNK 512u
+
+struct setup {
+    const batch_options *options;
+    int (*stop)(void);
+    ofl_model *model;
+    tokenizer *tokenizer;
+    bool template_known;
+    chat_template template;
+    ofl_device *device;
+    ofl_machine *machine;
+    ofl_plan *plan;
+    ofl_engine *engine;
+    forward *forward;
+    uint32_t usable_ids, vocabulary;
+    ofl_compute_type compute_type;
+    int shown_percent;
+};
+
+static double seconds_now(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void say(const setup *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(const setup *s, const char *format, ...)
+{
+    va_list arguments;
+    if (s->options->quiet) return;
+    va_start(arguments, format);
+    (void)vfprintf(stderr, format, arguments);
+    va_end(arguments);
+}
+
+/* ---- text ---- */
+
+/* Only a chat request needs a template, so only then it is looked for. */
+static ofl_status encode_chat(setup *s, const request *r, token_list *out)
+{
+    if (!s->template_known) {
+        ofl_status status = chat_template_choose(s->tokenizer, s->options->chat_template, &s->template);
+        /* No request's fault. */
+        if (status != OFL_OK) return status == OFL_ERROR_ARGUMENT ? OFL_ERROR_UNSUPPORTED : status;
+        s->template_known = true;
+    }
+    return chat_template_encode(s->template, s->tokenizer, r->messages, r->message_count, out);
+}
+
+static ofl_status encode(void *context, const request *r, token_list *out)
+{
+    setup *s = context;
+    if (r->chat) return encode_chat(s, r, out);
+    int32_t begin = tokenizer_begin(s->tokenizer);
+    ofl_status status = begin >= 0 ? tokens_push(out, begin) : OFL_OK;
+    return status == OFL_OK ? tokenizer_encode(s->tokenizer, r->prompt, strlen(r->prompt), false, out) : status;
+}
+
+static const char *bytes_of(void *context, int32_t id, size_t *bytes_out) { return tokenizer_bytes(((setup *)context)->tokenizer, id, bytes_out); }
+static bool is_end(void *context, int32_t id) { return tokenizer_is_end(((setup *)context)->tokenizer, id); }
+
+/* ---- plan ---- */
+
+static ofl_status open_device(setup *s)
+{
+    const char *spec = s->options->plan.device != NULL ? s->options->plan.device : "cuda:0";
+    if (ofl_device_open(spec, &s->device) == OFL_OK) return OFL_OK;
+    ofl_status status = ofl_diagnostic_get()->status;
+    if (s->options->plan.device != NULL) return app_forward(status);
+    return app_fail(status, "%s; give a simulated device instead, such as --device sim:vram=64MiB,h2d=1GB/s", ofl_error_message());
+}
+
+/* Seconds to pick one token from a row of logits like this model's. */
+static ofl_status time_sampler(const setup *s, double temperature, double *out)
+{
+    enum { ROUNDS = 5 };
+    float *row = malloc((size_t)s->vocabulary * sizeof *row);
+    void *scratch = malloc((size_t)s->usable_ids * 8);
+    if (row == NULL || scratch == NULL) {
+        free(row);
+        free(scratch);
+        return app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
+    }
+    for (uint32_t i = 0; i < s->vocabulary; i++) row[i] = (float)((i * 2654435761u) >> 16) * (20.0f / 65536.0f);
+    sampler picker;
+    sampler_init(&picker, temperature, 1, 0, 1);
+    (void)sampler_pick(&picker, row, s->usable_ids, scratch);
+    double began = seconds_now();
+    for (int i = 0; i < ROUNDS; i++) (void)sampler_pick(&picker, row, s->usable_ids, scratch);
+    *out = (seconds_now() - began) / ROUNDS;
+    free(row);
+    free(scratch);
+    return OFL_OK;
+}
+
+/* The compute of this machine on this model, measured; the plan's forecast rests on it. */
+static ofl_status measure_compute(setup *s, ofl_workload *w, ofl_compute_point *points)
+{
+    uint32_t sequences = w->sequences != 0 ? w->sequences : GUESSED_SEQUENCES;
+    if (w->sequences == 0 && w->queue_length < sequences) sequences = (uint32_t)w->queue_length;
+    uint32_t chunk = w->prefill_chunk_tokens != 0 ? w->prefill_chunk_tokens : GUESSED_CHUNK, count = MAX_POINTS;
+    double began = seconds_now();
+    ofl_status status = forward_measure(s->model, s->compute_type, (uint32_t)s->options->threads, sequences + chunk, points, &count, &w->attention_seconds_per_kv_token);
+    if (status != OFL_OK) return status;
+    w->compute_points = points;
+    w->compute_point_count = count;
+    say(s, "measured this machine's compute for this model in %.1f s\n", seconds_now() - began);
+    return OFL_OK;
+}
+
+/* Sampling comes after each step; how long it takes depends on the number of sequences, which the plan may choose: so the plan is made twice. */
+static ofl_status make_plan(setup *s, ofl_workload *w, double greedy_share)
+{
+    double greedy = 0, drawn = 0;
+    ofl_plan_settings settled = {.struct_size = sizeof settled};
+    ofl_status status = time_sampler(s, 0, &greedy);
+    if (status == OFL_OK && greedy_share < 1) status = time_sampler(s, 1, &drawn);
+    if (status != OFL_OK) return status;
+    status = ofl_plan_make(s->model, s->machine, w, &s->plan);
+    if (status == OFL_OK) status = ofl_plan_settings_get(s->plan, &settled);
+    if (status != OFL_OK) return app_forward(status);
+    ofl_plan_destroy(s->plan);
+    s->plan = NULL;
+    w->host_seconds_per_step = settled.sequences * (greedy_share * greedy + (1 - greedy_share) * drawn);
+    status = ofl_plan_make(s->model, s->machine, w, &s->plan);
+    return status == OFL_OK ? OFL_OK : app_forward(status);
+}
+
+static void say_plan(const setup *s)
+{
+    char a[32], b[32], c[32];
+    ofl_budget budget = {.struct_size = sizeof budget};
+    ofl_plan_settings settled = {.struct_size = sizeof settled};
+    ofl_forecast forecast = {.struct_size = sizeof forecast};
+    if (ofl_plan_budget_get(s->plan, &budget) != OFL_OK || ofl_plan_settings_get(s->plan, &settled) != OFL_OK || ofl_plan_forecast_get(s->plan, &forecast) != OFL_OK) return;
+    say(s, "plan: %s resident, %s streamed per step, %u sequences of up to %" PRIu64 " tokens; a step takes %s and is %s-bound (%s)\n",
+        cli_show_bytes(a, budget.resident_bytes, 0), cli_show_bytes(b, budget.stream_bytes_per_step, 0), settled.sequences, settled.context_tokens,
+        cli_show_seconds(c, forecast.step.step_seconds), forecast.link_bound ? "link" : "compute", ofl_machine_simulated(s->machine) ? "simulated device" : "forecast");
+}
+
+static ofl_status plan(void *context, const backend_load *load, const ofl_plan **out)
+{
+    setup *s = context;
+    ofl_workload w;
+    ofl_compute_point points[MAX_POINTS];
+    ofl_status status = open_device(s);
+    if (status == OFL_OK) status = plan_options_machine(&s->options->plan, s->device, &s->machine);
+    if (status == OFL_OK && s->plan == NULL) {
+        status = plan_options_workload(&s->options->plan, &w);
+        w.compute_type = s->compute_type;
+        w.queue_length = load->requests;
+        if (w.context_tokens == 0) w.context_tokens = load->context_tokens;
+        if (status == OFL_OK) status = measure_compute(s, &w, points);
+        if (status == OFL_OK) status = make_plan(s, &w, load->greedy_share);
+    }
+    if (status != OFL_OK) return status;
+    say_plan(s);
+    *out = s->plan;
+    return OFL_OK;
+}
+
+static ofl_status read_plan(setup *s, const char *path)
+{
+    FILE *file = fopen(path, "rbe");
+    buffer text = {0};
+    char part[65536];
+    size_t got = 1;
+    if (file == NULL) return app_fail(OFL_ERROR_NOT_FOUND, "%s: cannot be opened", path);
+    ofl_status status = OFL_OK;
+    while (status == OFL_OK && (got = fread(part, 1, sizeof part, file)) > 0) {
+        if (text.bytes + got > MAX_PLAN_BYTES || !buffer_add(&text, part, got)) status = app_fail(OFL_ERROR_FORMAT, "%s: is too big for a plan", path);
+    }
+    if (status == OFL_OK && ferror(file)) status = app_fail(OFL_ERROR_IO, "%s: reading failed", path);
+    (void)fclose(file);
+    if (status == OFL_OK && ofl_plan_from_json(text.data != NULL ? text.data : "", text.bytes, &s->plan) != OFL_OK)
+        status = app_fail(ofl_diagnostic_get()->status, "%s: %s", path, ofl_error_message());
+    buffer_free(&text);
+    if (status == OFL_OK && ofl_plan_check(s->plan, s->model) != OFL_OK) status = app_fail(ofl_diagnostic_get()->status, "%s: %s", path, ofl_error_message());
+    return status;
+}
+
+/* ---- steps ---- */
+
+static int show_load(void *context, uint64_t done, uint64_t total)
+{
+    setup *s = context;
+    int percent = total > 0 ? (int)(100.0 * (double)done / (double)total) : 100;
+    if (!s->options->no_progress && percent >= s->shown_percent + 10) {
+        say(s, "loading: %d %%\n", percent);
+        s->shown_percent = percent;
+    }
+    return s->stop();
+}
+
+static void show_message(void *context, const char *sentence) { say(context, "%s\n", sentence); }
+
+static ofl_status load(void *context)
+{
+    setup *s = context;
+    ofl_engine_options options = {.struct_size = sizeof options, .progress = show_load, .message = show_message, .context = s};
+    ofl_status status = ofl_engine_open(s->plan, s->model, s->device, &options, &s->engine);
+    if (status != OFL_OK) return app_forward(status);
+    status = forward_open(s->model, s->plan, s->engine, s->device, (uint32_t)s->options->threads, &s->forward);
+    if (status == OFL_OK) ofl_engine_stats_reset(s->engine);
+    return status;
+}
+
+static ofl_status step(void *context, const ofl_step *step_to_run, const int32_t *tokens, const float **logits_out)
+{
+    return forward_step(((setup *)context)->forward, step_to_run, tokens, logits_out);
+}
+
+static double now(void *context) { return 1e-9 * (double)ofl_device_now_ns(((setup *)context)->device); }
+
+static void figures(void *context, backend_figures *out)
+{
+    const setup *s = context;
+    ofl_memory_info memory = {.struct_size = sizeof memory};
+    ofl_budget budget = {.struct_size = sizeof budget};
+    ofl_engine_stats stats = {.struct_size = sizeof stats};
+    ofl_device_info info = {.struct_size = sizeof info};
+    (void)ofl_device_memory_get(s->device, &memory);
+    (void)ofl_device_info_get(s->device, &info);
+    (void)ofl_plan_budget_get(s->plan, &budget);
+    if (s->engine != NULL) (void)ofl_engine_stats_get(s->engine, &stats);
+    *out = (backend_figures){memory.peak_bytes, budget.vram_bytes, budget.total_bytes, stats.bytes_streamed, ofl_machine_get(s->machine, OFL_FIGURE_LINK, NULL),
+                             stats.stall_seconds, info.spec, info.simulated != 0};
+}
+
+/* ---- open and close ---- */
+
+static const char *kv_name(ofl_kv_type type)
+{
+    static const char *const names[] = {"f16", "bf16", "f32", "q8_0", "f8"};
+    return (size_t)type < sizeof names / sizeof names[0] ? names[type] : "?";
+}
+
+/* What must be known before a plan is: it decides which requests are errors and whether an earlier output goes on. */
+static ofl_status fill_backend(setup *s, backend *out)
+{
+    ofl_model_shape shape = {.struct_size = sizeof shape};
+    ofl_plan_settings settled = {.struct_size = sizeof settled, .kv_type = (ofl_kv_type)s->options->plan.kv_type, .compute_type = (ofl_compute_type)s->options->compute};
+    settled.context_tokens = s->options->plan.context;
+    ofl_status status = ofl_model_shape_get(s->model, &shape);
+    if (status == OFL_OK && s->plan != NULL) status = ofl_plan_settings_get(s->plan, &settled);
+    if (status != OFL_OK) return app_forward(status);
+    s->compute_type = settled.compute_type;
+    s->vocabulary = shape.vocab_size;
+    s->usable_ids = tokenizer_size(s->tokenizer) < shape.vocab_size ? tokenizer_size(s->tokenizer) : shape.vocab_size;
+    *out = (backend){
+        .context = s,
+        .model_name = ofl_model_name(s->model),
+        .model_identity = ofl_model_identity(s->model),
+        .compute = settled.compute_type == OFL_COMPUTE_F32 ? "f32" : "bf16",
+        .kv_type = kv_name(settled.kv_type),
+        .chat_template = s->options->chat_template != NULL ? s->options->chat_template : "by the model",
+        .usable_ids = s->usable_ids,
+        .vocabulary = s->vocabulary,
+        .context_given = settled.context_tokens,
+        .context_limit = shape.trained_context_tokens,
+        .encode = encode,
+        .bytes = bytes_of,
+        .is_end = is_end,
+        .plan = plan,
+        .load = load,
+        .step = step,
+        .now = now,
+        .figures = figures,
+    };
+    return OFL_OK;
+}
+
+ofl_status setup_open(const batch_options *options, int (*stop)(void), setup **out, backend *backend_out)
+{
+    setup *s = calloc(1, sizeof *s);
+    if (s == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
+    s->options = options;
+    s->stop = stop;
+    ofl_status status = ofl_model_open(options->model, &s->model);
+    if (status != OFL_OK) status = app_forward(status);
+    if (status == OFL_OK) status = forward_supports(s->model);
+    if (status == OFL_OK) status = tokenizer_open(s->model, &s->tokenizer);
+    if (status == OFL_OK && options->plan_file != NULL) status = read_plan(s, options->plan_file);
+    if (status == OFL_OK) status = fill_backend(s, backend_out);
+    if (status == OFL_OK) *out = s;
+    else setup_close(s);
+    return status;
+}
+
+void setup_close(setup *s)
+{
+    if (s == NULL) return;
+    forward_close(s->forward);
+    ofl_engine_close(s->engine);
+    ofl_plan_destroy(s->plan);
+    ofl_machine_destroy(s->machine);
+    ofl_device_close(s->device);
+    tokenizer_close(s->tokenizer);
+    ofl_model_destroy(s->model);
+    free(s);
+}

@@ -1,0 +1,181 @@
+#include "batch/weights.h"
+
+#include <stdlib.h>
+
+#include "batch/expand.h"
+#include "common/app_error.h"
+
+#define NO_UNIT UINT32_MAX
+
+typedef struct stop { /* a slice on the way */
+    uint32_t slice, unit, tensor;
+    uint64_t columns;
+    ofl_dtype dtype;
+    bool last_of_tensor, last_of_unit; /* last_of_unit: the next stop is in another one */
+} stop;
+
+struct weights {
+    const ofl_model *model;
+    const ofl_plan *plan;
+    ofl_engine *engine;
+    ofl_device *device;
+    stop *stops;
+    uint32_t stop_count, at;
+    uint32_t held; /* unit, or NO_UNIT */
+    ofl_view view;
+    uint64_t waited_ns;
+};
+
+static ofl_status count_stops(const ofl_plan *plan, const uint32_t *tensors, uint32_t count, uint32_t *out)
+{
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t first, slices;
+        ofl_status status = ofl_plan_tensor_slices(plan, tensors[i], &first, &slices);
+        if (status != OFL_OK) return app_forward(status);
+        total += slices;
+    }
+    if (total == 0 || total > UINT32_MAX / 2) return app_fail(OFL_ERROR_MISMATCH, "weights: the plan has no parts for this model; make it anew");
+    *out = (uint32_t)total;
+    return OFL_OK;
+}
+
+static ofl_status add_tensor(weights *w, uint32_t tensor)
+{
+    ofl_tensor_info info = {.struct_size = sizeof info};
+    ofl_slice slice = {.struct_size = sizeof slice};
+    uint32_t first = 0, count = 0;
+    ofl_status status = ofl_model_tensor_get(w->model, tensor, &info);
+    if (status == OFL_OK) status = ofl_plan_tensor_slices(w->plan, tensor, &first, &count);
+    for (uint32_t i = 0; i < count && status == OFL_OK; i++) {
+        status = ofl_plan_slice_get(w->plan, first + i, &slice);
+        w->stops[w->stop_count++] = (stop){.slice = first + i, .unit = slice.unit, .tensor = tensor, .columns = info.dims[0], .dtype = info.dtype,
+                                           .last_of_tensor = i + 1 == count};
+    }
+    return status == OFL_OK ? OFL_OK : app_forward(status);
+}
+
+ofl_status weights_open(const ofl_model *model, const ofl_plan *plan, ofl_engine *engine, ofl_device *device, const uint32_t *tensors, uint32_t count,
+                        weights **out)
+{
+    uint32_t stops = 0;
+    ofl_status status = count_stops(plan, tensors, count, &stops);
+    if (status != OFL_OK) return status;
+    weights *w = calloc(1, sizeof *w);
+    if (w != NULL) w->stops = calloc(stops, sizeof *w->stops);
+    if (w == NULL || w->stops == NULL) {
+        weights_close(w);
+        return app_fail(OFL_ERROR_HOST_MEMORY, "weights: out of host memory; free some");
+    }
+    w->model = model;
+    w->plan = plan;
+    w->engine = engine;
+    w->device = device;
+    w->held = NO_UNIT;
+    for (uint32_t i = 0; i < count && status == OFL_OK; i++) status = add_tensor(w, tensors[i]);
+    for (uint32_t i = 0; i < w->stop_count; i++) w->stops[i].last_of_unit = i + 1 == w->stop_count || w->stops[i].unit != w->stops[i + 1].unit;
+    if (status == OFL_OK) *out = w;
+    else weights_close(w);
+    return status;
+}
+
+void weights_close(weights *w)
+{
+    if (w == NULL) return;
+    weights_abandon(w);
+    free(w->stops);
+    free(w);
+}
+
+void weights_rewind(weights *w)
+{
+    w->at = 0;
+    w->waited_ns = 0;
+}
+
+uint64_t weights_waited_ns(const weights *w) { return w->waited_ns; }
+
+static ofl_status let_go(weights *w)
+{
+    uint32_t unit = w->held;
+    if (unit == NO_UNIT) return OFL_OK;
+    w->held = NO_UNIT;
+    ofl_status status = ofl_engine_release(w->engine, unit, NULL);
+    return status == OFL_OK ? OFL_OK : app_forward(status);
+}
+
+void weights_abandon(weights *w) { (void)let_go(w); }
+
+static ofl_status hold(weights *w, uint32_t unit)
+{
+    if (w->held == unit) return OFL_OK;
+    ofl_status status = let_go(w);
+    if (status != OFL_OK) return status;
+    uint64_t before = ofl_device_now_ns(w->device);
+    w->view = (ofl_view){.struct_size = sizeof w->view};
+    status = ofl_engine_acquire(w->engine, unit, NULL, &w->view);
+    w->waited_ns += ofl_device_now_ns(w->device) - before;
+    if (status != OFL_OK) return app_forward(status);
+    w->held = unit;
+    return OFL_OK;
+}
+
+/* The slice among those of the held unit. */
+static ofl_status find_slice(const weights *w, uint32_t slice, const ofl_view_slice **out)
+{
+    ofl_slice planned = {.struct_size = sizeof planned};
+    ofl_status status = ofl_plan_slice_get(w->plan, slice, &planned);
+    if (status != OFL_OK) return app_forward(status);
+    for (uint32_t i = 0; i < w->view.slice_count; i++) {
+        const ofl_view_slice *seen = &w->view.slices[i];
+        if (seen->tensor == planned.tensor && seen->row_first == planned.row_first) {
+            *out = seen;
+            return OFL_OK;
+        }
+    }
+    return app_fail(OFL_ERROR_INTERNAL, "weights: the engine's unit %u lacks a slice that the plan has", planned.unit);
+}
+
+ofl_status weights_next(weights *w, weight_part *out)
+{
+    if (w->at == w->stop_count) return app_fail(OFL_ERROR_STATE, "weights: the step has read all of them");
+    const stop *s = &w->stops[w->at];
+    const ofl_view_slice *seen;
+    ofl_status status = hold(w, s->unit);
+    if (status == OFL_OK) status = find_slice(w, s->slice, &seen);
+    if (status != OFL_OK) return status;
+    *out = (weight_part){.data = seen->data, .tensor = s->tensor, .dtype = s->dtype, .row_first = seen->row_first, .row_count = seen->row_count,
+                         .columns = s->columns, .last = s->last_of_tensor};
+    return OFL_OK;
+}
+
+ofl_status weights_done(weights *w)
+{
+    const stop *s = &w->stops[w->at++];
+    return s->last_of_unit ? let_go(w) : OFL_OK;
+}
+
+ofl_status weights_vector(weights *w, uint32_t tensor, float *to)
+{
+    ofl_tensor_info info = {.struct_size = sizeof info};
+    ofl_slice slice = {.struct_size = sizeof slice};
+    const ofl_view_slice *seen;
+    const void *data = NULL;
+    uint32_t first, count;
+    ofl_status status = ofl_model_tensor_get(w->model, tensor, &info);
+    if (status != OFL_OK) return app_forward(status);
+    status = ofl_engine_resident(w->engine, tensor, &data);
+    if (status == OFL_ERROR_NOT_FOUND) {
+        status = ofl_plan_tensor_slices(w->plan, tensor, &first, &count);
+        if (status == OFL_OK) status = ofl_plan_slice_get(w->plan, first, &slice);
+        if (status != OFL_OK) return app_forward(status);
+        status = hold(w, slice.unit);
+        if (status == OFL_OK) status = find_slice(w, first, &seen);
+        if (status != OFL_OK) return status;
+        data = seen->data;
+    } else if (status != OFL_OK) {
+        return app_forward(status);
+    }
+    expand_to_f32(info.dtype, data, info.elements, to);
+    return OFL_OK;
+}

@@ -1,0 +1,34 @@
+/* Walks the weights of a step in execution order through the engine: one unit is held at a time, released after the last part of it that the walk needs. */
+#ifndef OFLOAD_BATCH_WEIGHTS_H
+#define OFLOAD_BATCH_WEIGHTS_H
+
+#include <stdbool.h>
+
+#include <ofload/engine.h>
+
+typedef struct weights weights;
+
+typedef struct weight_part { /* rows of a matrix, readable until weights_done */
+    const void *data;
+    uint32_t tensor;
+    ofl_dtype dtype;
+    uint64_t row_first, row_count, columns;
+    bool last; /* of its tensor */
+} weight_part;
+
+/* tensors: the matrices in the order in which every step reads them. */
+ofl_status weights_open(const ofl_model *model, const ofl_plan *plan, ofl_engine *engine, ofl_device *device, const uint32_t *tensors, uint32_t count,
+                        weights **out);
+void weights_close(weights *w);
+/* Start of a step: the walk begins anew. */
+void weights_rewind(weights *w);
+ofl_status weights_next(weights *w, weight_part *out);
+ofl_status weights_done(weights *w);
+/* A vector's elements (a norm, a bias) as floats; of a unit that is streamed whole, that unit is held then. */
+ofl_status weights_vector(weights *w, uint32_t tensor, float *to);
+/* After a failure: lets go of what is held. */
+void weights_abandon(weights *w);
+/* Nanoseconds spent in acquire since the last rewind. */
+uint64_t weights_waited_ns(const weights *w);
+
+#endif

@@ -1,0 +1,273 @@
+/* Killed at any call that touches a file, at random moments, or out of disk: every line stays whole, and a second run finishes the rest, each request once.
+ * The calls are counted by standing in for the C library's. */
+#include "support/stub_model.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "batch/signals.h"
+
+enum { REQUESTS = 24 };
+
+/* ---- the calls ---- */
+
+typedef enum kill_when { KILL_NEVER, KILL_BEFORE, KILL_HALF, KILL_AFTER } kill_when;
+static struct { kill_when when; uint32_t at, calls; uint64_t disk_left; } faults = {KILL_NEVER, 0, 0, UINT64_MAX};
+
+static bool due(void) { return faults.when != KILL_NEVER && ++faults.calls == faults.at; }
+static void die(void) { (void)kill(getpid(), SIGKILL); }
+
+ssize_t write(int fd, const void *data, size_t bytes)
+{
+    bool now = fd > 2 && due();
+    if (now && faults.when == KILL_BEFORE) die();
+    if (now && faults.when == KILL_HALF) (void)syscall(SYS_write, fd, data, bytes / 2), die();
+    if (fd > 2 && bytes > faults.disk_left) {
+        bytes = (size_t)faults.disk_left;
+        if (bytes == 0) {
+            errno = ENOSPC;
+            return -1;
+        }
+    }
+    ssize_t done = syscall(SYS_write, fd, data, bytes);
+    if (fd > 2 && done > 0 && faults.disk_left != UINT64_MAX) faults.disk_left -= (uint64_t)done;
+    if (now) die();
+    return done;
+}
+
+#define COUNTED(result)                                          \
+    bool now = due();                                            \
+    if (now && faults.when != KILL_AFTER) die();                 \
+    int done = (int)(result);                                    \
+    if (now) die();                                              \
+    return done
+
+int fdatasync(int fd) { COUNTED(syscall(SYS_fdatasync, fd)); }
+int fsync(int fd) { COUNTED(syscall(SYS_fsync, fd)); }
+int ftruncate(int fd, off_t bytes) { COUNTED(syscall(SYS_ftruncate, fd, bytes)); }
+int rename(const char *from, const char *to) { COUNTED(syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0)); }
+
+/* ---- a job in a process of its own ---- */
+
+static const char *in_path, *out_path;
+
+static ofl_status slow_step(void *context, const ofl_step *step, const int32_t *tokens, const float **logits_out)
+{
+    (void)usleep(the_stub.sleep_us);
+    return stub_step(context, step, tokens, logits_out);
+}
+
+static int run_job(bool ordered, uint32_t sleep_us)
+{
+    backend model = stub_backend();
+    run_settings settings = stub_settings(in_path, out_path);
+    int exit_status = EXIT_FAILED;
+    the_stub.sleep_us = sleep_us;
+    model.step = slow_step;
+    settings.ordered = ordered;
+    settings.stop = signals_stop;
+    signals_install();
+    return batch_run(&settings, &model, &exit_status) == OFL_OK ? exit_status : EXIT_FAILED;
+}
+
+static pid_t start_job(bool ordered, uint32_t sleep_us, kill_when when, uint32_t at, uint64_t disk)
+{
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child != 0) return child;
+    faults.when = when;
+    faults.at = at;
+    faults.calls = 0;
+    faults.disk_left = disk;
+    _exit(run_job(ordered, sleep_us));
+}
+
+/* The exit status, or 128 + the signal. */
+static int wait_job(pid_t child)
+{
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void write_jobs(void)
+{
+    FILE *file = fopen(in_path, "w");
+    for (int i = 0; i < REQUESTS; i++) {
+        if (i == 7) (void)fputs("not a request\n", file);
+        (void)fprintf(file, "{\"custom_id\":\"r%d\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"%*s#answer \xE2\x82\xAC %d\"}}\n", i, i * 5 % 40, "", i);
+    }
+    assert_int_equal(fclose(file), 0);
+}
+
+static void fresh(void)
+{
+    static int number;
+    char name[40];
+    (void)snprintf(name, sizeof name, "crash-in%d.jsonl", ++number);
+    in_path = strdup(test_path(name));
+    (void)snprintf(name, sizeof name, "crash-out%d.jsonl", number);
+    out_path = strdup(test_path(name));
+    write_jobs();
+}
+
+/* Whole lines, each request at most once; all of them when `all`. Returns how many. */
+static int check_output(bool all, bool torn_allowed)
+{
+    char *text = access(out_path, F_OK) == 0 ? test_read(out_path, NULL) : strdup("");
+    int seen[REQUESTS + 1] = {0}, count = 0;
+    for (char *at = text; *at != '\0'; count++) {
+        char *end = strchr(at, '\n');
+        if (end == NULL && torn_allowed) break;
+        assert_non_null(end);
+        cJSON *tree = cJSON_ParseWithLength(at, (size_t)(end - at));
+        if (tree == NULL) fail_msg("no whole line: %.*s", (int)(end - at), at);
+        const cJSON *id = cJSON_GetObjectItem(tree, "custom_id");
+        seen[cJSON_IsString(id) ? atoi(id->valuestring + 1) : REQUESTS]++;
+        cJSON_Delete(tree);
+        at = end + 1;
+    }
+    for (int i = 0; i <= REQUESTS; i++) assert_true(seen[i] <= 1 && (!all || seen[i] == 1));
+    free(text);
+    return count;
+}
+
+static void finish_and_check(bool ordered)
+{
+    int status = wait_job(start_job(ordered, 0, KILL_NEVER, 0, UINT64_MAX));
+    assert_int_equal(status, EXIT_ERROR_LINES);
+    (void)check_output(true, false);
+    free((void *)(uintptr_t)in_path);
+    free((void *)(uintptr_t)out_path);
+}
+
+static void killed_at_every_call(kill_when when, bool ordered)
+{
+    for (uint32_t at = 1;; at++) {
+        fresh();
+        int status = wait_job(start_job(ordered, 0, when, at, UINT64_MAX));
+        if (status == EXIT_ERROR_LINES) {
+            assert_true(at > REQUESTS); /* every record was one of the calls */
+            finish_and_check(ordered);
+            return;
+        }
+        assert_int_equal(status, 128 + SIGKILL);
+        int before = check_output(false, true);
+        /* A second death, in the run that goes on. */
+        status = wait_job(start_job(ordered, 0, when, 2 + at % 5, UINT64_MAX));
+        assert_true(check_output(false, true) >= before);
+        finish_and_check(ordered);
+    }
+}
+
+static void test_killed_before_every_call(void **state)
+{
+    (void)state;
+    killed_at_every_call(KILL_BEFORE, false);
+}
+
+static void test_killed_in_the_middle_of_every_write(void **state)
+{
+    (void)state;
+    killed_at_every_call(KILL_HALF, false);
+}
+
+static void test_killed_after_every_call(void **state)
+{
+    (void)state;
+    killed_at_every_call(KILL_AFTER, true);
+}
+
+static void test_killed_at_random_moments(void **state)
+{
+    (void)state;
+    uint64_t seed = 3;
+    for (int round = 0; round < 60; round++) {
+        fresh();
+        for (int deaths = 0; deaths < 3; deaths++) {
+            pid_t child = start_job(round % 2, 200, KILL_NEVER, 0, UINT64_MAX);
+            (void)usleep((useconds_t)(test_random(&seed) % 12000));
+            (void)kill(child, SIGKILL);
+            (void)wait_job(child);
+            (void)check_output(false, true);
+        }
+        finish_and_check(round % 2);
+    }
+}
+
+static void test_disk_full(void **state)
+{
+    (void)state;
+    for (uint64_t room = 1; room < 9000; room += 311) {
+        fresh();
+        int status = wait_job(start_job(false, 0, KILL_NEVER, 0, room));
+        assert_int_equal(status, EXIT_FAILED);
+        (void)check_output(false, false);
+        finish_and_check(false);
+    }
+}
+
+static void test_file_size_limit(void **state)
+{
+    (void)state;
+    fresh();
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct rlimit limit = {1000, 1000};
+        (void)setrlimit(RLIMIT_FSIZE, &limit);
+        _exit(run_job(false, 0));
+    }
+    assert_int_equal(wait_job(child), EXIT_FAILED);
+    (void)check_output(false, false);
+    finish_and_check(false);
+}
+
+/* Waits until the job has written something, so that it is under way. */
+static void wait_for_output(void)
+{
+    struct stat about;
+    for (int i = 0; i < 2000; i++) {
+        if (stat(out_path, &about) == 0 && about.st_size > 0) return;
+        (void)usleep(1000);
+    }
+    fail_msg("the job wrote nothing");
+}
+
+static void test_signals(void **state)
+{
+    (void)state;
+    static const struct { int number, times, wanted; } cases[] = {
+        {SIGINT, 1, EXIT_INTERRUPTED}, {SIGINT, 2, EXIT_INTERRUPTED}, {SIGTERM, 1, EXIT_STOPPED}, {SIGUSR1, 1, EXIT_STOPPED}, {SIGTERM, 3, EXIT_STOPPED},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fresh();
+        pid_t child = start_job(false, 3000, KILL_NEVER, 0, UINT64_MAX);
+        wait_for_output();
+        for (int n = 0; n < cases[i].times; n++) {
+            (void)kill(child, cases[i].number);
+            (void)usleep(300);
+        }
+        (void)kill(child, SIGPIPE);
+        assert_int_equal(wait_job(child), cases[i].wanted);
+        assert_true(check_output(false, false) < REQUESTS);
+        finish_and_check(false);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_killed_before_every_call),
+    cmocka_unit_test(test_killed_in_the_middle_of_every_write),
+    cmocka_unit_test(test_killed_after_every_call),
+    cmocka_unit_test(test_killed_at_random_moments),
+    cmocka_unit_test(test_disk_full),
+    cmocka_unit_test(test_file_size_limit),
+    cmocka_unit_test(test_signals),
+};
+TEST_MAIN(tests)
