@@ -1,0 +1,284 @@
+/* The forward pass on tiny checkpoints: against a float32 reference, and against itself however weights are placed and tokens are batched. */
+#include "support/support.h"
+
+#include "batch/vector.h"
+#include "support/forward_rig.h"
+
+#define GOLDEN OFLOAD_SOURCE_DIR "/tests/golden/"
+
+static const struct { const char *model, *logits; } tiny[] = {
+    {GOLDEN "tiny_llama/model.gguf", GOLDEN "tiny_llama/gguf.logits"},
+    {GOLDEN "tiny_qwen2/model.gguf", GOLDEN "tiny_qwen2/gguf.logits"},
+    {GOLDEN "tiny_qwen3/model.gguf", GOLDEN "tiny_qwen3/gguf.logits"}};
+#define TINY (sizeof tiny / sizeof tiny[0])
+
+typedef struct golden {
+    char *file;
+    uint32_t count, vocab;
+    const int32_t *ids;
+    const float *logits;
+} golden;
+
+static golden read_golden(const char *path)
+{
+    golden g = {.file = test_read(path, NULL)};
+    memcpy(&g.count, g.file, 4);
+    memcpy(&g.vocab, g.file + 4, 4);
+    g.ids = (const int32_t *)(const void *)(g.file + 8);
+    g.logits = (const float *)(const void *)(g.file + 8 + 4 * (uint64_t)g.count);
+    return g;
+}
+
+static const rig_options plain = {.compute_type = OFL_COMPUTE_F32, .kv_type = OFL_KV_F32, .sequences = 40, .context = 64, .prefill_chunk = 64, .threads = 1};
+
+static void check_reference(size_t which)
+{
+    golden g = read_golden(tiny[which].logits);
+    rig r;
+    rig_open(&r, tiny[which].model, &plain);
+    assert_int_equal(r.shape.vocab_size, g.vocab);
+    uint64_t values = (uint64_t)g.count * g.vocab;
+    float *whole = malloc(values * sizeof *whole), *single = malloc(values * sizeof *single);
+    assert_true(whole != NULL && single != NULL);
+    rig_all_logits(&r, 0, g.ids, g.count, g.count, whole);
+    double error = rig_distance(whole, g.logits, values);
+    if (!(error < 1e-5)) fail_msg("%s: relative error %g", tiny[which].model, error);
+    static const uint32_t chunks[] = {1, 7, 16};
+    for (size_t c = 0; c < 3; c++) {
+        rig_all_logits(&r, 3, g.ids, g.count, chunks[c], single);
+        if (memcmp(whole, single, values * sizeof *whole) != 0) fail_msg("%s: other bits in steps of %u tokens", tiny[which].model, chunks[c]);
+        const float *last = rig_last_logits(&r, 5, g.ids, g.count, chunks[c] == 1 ? g.count : chunks[c]);
+        assert_memory_equal(last, whole + (uint64_t)(g.count - 1) * g.vocab, g.vocab * sizeof *last);
+    }
+    free(whole);
+    free(single);
+    rig_close(&r);
+    free(g.file);
+}
+
+static void test_reference_logits(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TINY; i++) check_reference(i);
+}
+
+/* A model big enough to be streamed, random weights in memory, every matrix of another stored type. */
+#define BIG_HIDDEN 256u
+#define BIG_FFN 704u
+#define BIG_VOCAB 700u
+#define BIG_BLOCKS 3u
+#define BIG_TENSORS (2 + 9 * BIG_BLOCKS)
+
+typedef struct big_model {
+    void *data[BIG_TENSORS];
+    uint32_t count;
+} big_model;
+
+static void random_bytes(uint8_t *data, uint64_t bytes, ofl_dtype dtype, uint64_t *seed)
+{
+    uint64_t block = ofl_dtype_block_bits(dtype) / 8;
+    for (uint64_t i = 0; i < bytes; i++) data[i] = (uint8_t)test_random(seed);
+    for (uint64_t i = 0; i < bytes; i += block) {
+        float value = ((float)(test_random(seed) % 2001) - 1000) * 1e-4f;
+        uint16_t half = dtype == OFL_DTYPE_BF16 ? bf16_from_float(value) : f16_from_float(dtype == OFL_DTYPE_F16 ? value : value * 0.05f);
+        if (dtype == OFL_DTYPE_F32) memcpy(data + i, &value, sizeof value);
+        else memcpy(data + i, &half, sizeof half);
+        if (dtype == OFL_DTYPE_Q4_1 || dtype == OFL_DTYPE_Q4_K) memcpy(data + i + 2, &half, sizeof half);
+    }
+}
+
+static void add_tensor(ofl_model_builder *builder, big_model *big, ofl_tensor_role role, int32_t block, ofl_dtype dtype, uint64_t rows, uint64_t columns)
+{
+    char name[64];
+    uint64_t bytes, seed = big->count;
+    (void)snprintf(name, sizeof name, "%d.%d", (int)block, (int)role);
+    assert_ok(ofl_dtype_bytes(dtype, rows * columns, &bytes));
+    void *data = malloc(bytes);
+    assert_non_null(data);
+    random_bytes(data, bytes, dtype, &seed);
+    ofl_tensor_source source = {.struct_size = sizeof source, .name = name, .dtype = dtype, .role = role, .block = block, .n_dims = rows == 1 ? 1 : 2,
+                                .dims = {columns, rows}, .data = data, .also_lookup = role == OFL_ROLE_OUTPUT};
+    big->data[big->count++] = data;
+    assert_ok(ofl_model_builder_add_tensor(builder, &source));
+}
+
+static ofl_model *build_big(big_model *big)
+{
+    static const struct { ofl_tensor_role role; ofl_dtype dtype; uint64_t rows, columns; } parts[9] = {
+        {OFL_ROLE_ATTN_NORM, OFL_DTYPE_F32, 1, BIG_HIDDEN},           {OFL_ROLE_ATTN_Q, OFL_DTYPE_BF16, BIG_HIDDEN, BIG_HIDDEN},
+        {OFL_ROLE_ATTN_K, OFL_DTYPE_F32, BIG_HIDDEN / 2, BIG_HIDDEN}, {OFL_ROLE_ATTN_V, OFL_DTYPE_F32, BIG_HIDDEN / 2, BIG_HIDDEN},
+        {OFL_ROLE_ATTN_OUTPUT, OFL_DTYPE_F16, BIG_HIDDEN, BIG_HIDDEN}, {OFL_ROLE_FFN_NORM, OFL_DTYPE_BF16, 1, BIG_HIDDEN},
+        {OFL_ROLE_FFN_GATE, OFL_DTYPE_Q4_1, BIG_FFN, BIG_HIDDEN},     {OFL_ROLE_FFN_UP, OFL_DTYPE_Q8_0, BIG_FFN, BIG_HIDDEN},
+        {OFL_ROLE_FFN_DOWN, OFL_DTYPE_BF16, BIG_HIDDEN, BIG_FFN}};
+    ofl_model_shape shape = {.struct_size = sizeof shape, .block_count = BIG_BLOCKS, .hidden_size = BIG_HIDDEN, .head_count = 8, .head_count_kv = 4, .head_dim_k = 32,
+                             .head_dim_v = 32, .ffn_size = BIG_FFN, .vocab_size = BIG_VOCAB, .tied_output = 1, .trained_context_tokens = 512, .norm_epsilon = 1e-5,
+                             .rope_dim = 32, .rope_freq_base = 10000};
+    ofl_model_builder *builder = NULL;
+    ofl_model *model = NULL;
+    *big = (big_model){.count = 0};
+    assert_ok(ofl_model_builder_create("big", "llama", &shape, &builder));
+    for (uint32_t b = 0; b < BIG_BLOCKS; b++) {
+        for (int i = 0; i < 9; i++) add_tensor(builder, big, parts[i].role, (int32_t)b, parts[i].dtype, parts[i].rows, parts[i].columns);
+    }
+    add_tensor(builder, big, OFL_ROLE_OUTPUT_NORM, BIG_BLOCKS, OFL_DTYPE_F16, 1, BIG_HIDDEN);
+    add_tensor(builder, big, OFL_ROLE_OUTPUT, BIG_BLOCKS, OFL_DTYPE_Q4_K, BIG_VOCAB, BIG_HIDDEN);
+    assert_ok(ofl_model_builder_finish(builder, &model));
+    return model;
+}
+
+static void free_big(big_model *big)
+{
+    for (uint32_t i = 0; i < big->count; i++) free(big->data[i]);
+}
+
+/* Three sequences of different ages in one step, prefill and decode mixed. */
+static void run_batch(rig *r, const int32_t *ids, float *out)
+{
+    static rig_step s;
+    uint64_t row = BIG_VOCAB * sizeof *out;
+    rig_begin(&s, r);
+    rig_add(&s, 1, 0, ids + 3, 20, false);
+    rig_add(&s, 2, 0, ids, 9, true);
+    memcpy(out, rig_run(&s), row);
+    rig_begin(&s, r);
+    rig_add(&s, 1, 20, ids + 23, 1, true);
+    rig_add(&s, 2, 9, ids + 9, 1, true);
+    rig_add(&s, 0, 0, ids + 5, 30, true);
+    memcpy(out + BIG_VOCAB, rig_run(&s), 3 * row);
+}
+
+/* Each of them alone. */
+static void run_alone(rig *r, const int32_t *ids, float *out)
+{
+    uint64_t row = BIG_VOCAB * sizeof *out;
+    memcpy(out, rig_last_logits(r, 7, ids, 9, 9), row);
+    memcpy(out + BIG_VOCAB, rig_last_logits(r, 7, ids + 3, 21, 4), row);
+    memcpy(out + 2 * BIG_VOCAB, rig_last_logits(r, 7, ids, 10, 10), row);
+    memcpy(out + 3 * BIG_VOCAB, rig_last_logits(r, 7, ids + 5, 30, 30), row);
+}
+
+/* Placements: ≥ 70 % streamed in the planner's own parts and in small ones; resident in parts, in whole blocks, with layers forced; several threads. */
+static void choose_placements(const rig_options *resident, rig_options o[5])
+{
+    for (int i = 0; i < 5; i++) o[i] = *resident;
+    o[0].streamed = 0.7;
+    o[1].streamed = 0.7;
+    o[1].cut = OFL_CUT_BYTES;
+    o[1].part_bytes = 70000;
+    o[1].threads = 3;
+    o[2].cut = OFL_CUT_BYTES;
+    o[2].part_bytes = 9000;
+    o[3].cut = OFL_CUT_OFF;
+    o[3].streamed = 0.3;
+    o[4].force_layers = 1;
+    o[4].resident_layers = 1;
+}
+
+static void check_bits(ofl_compute_type compute, ofl_kv_type kv)
+{
+    rig_options resident = {.compute_type = compute, .kv_type = kv, .sequences = 8, .context = 48, .prefill_chunk = 48, .threads = 1}, o[5];
+    int32_t ids[40];
+    uint64_t bytes = 4 * BIG_VOCAB * sizeof(float), seed = 77;
+    float *first = malloc(bytes), *other = malloc(bytes);
+    big_model big;
+    rig r;
+    assert_true(first != NULL && other != NULL);
+    for (int i = 0; i < 40; i++) ids[i] = (int32_t)(test_random(&seed) % BIG_VOCAB);
+    rig_open_model(&r, build_big(&big), &resident);
+    assert_int_equal(r.budget.stream_bytes_per_step, 0);
+    run_batch(&r, ids, first);
+    run_alone(&r, ids, other);
+    for (uint64_t i = 0; i < bytes / sizeof *first; i++) assert_true(isfinite(first[i]));
+    if (memcmp(first, other, bytes) != 0) fail_msg("a neighbour changes the bits");
+    rig_close(&r);
+    free_big(&big);
+    choose_placements(&resident, o);
+    for (int i = 0; i < 5; i++) {
+        rig_open_model(&r, build_big(&big), &o[i]);
+        assert_true(o[i].streamed == 0 || rig_streamed_share(&r) >= o[i].streamed);
+        memset(other, 0, bytes);
+        run_batch(&r, ids, other);
+        run_batch(&r, ids, other); /* across the step boundary */
+        if (memcmp(first, other, bytes) != 0) fail_msg("other bits under placement %d", i);
+        rig_close(&r);
+        free_big(&big);
+    }
+    free(first);
+    free(other);
+}
+
+static void test_placement_changes_no_bit(void **state)
+{
+    (void)state;
+    check_bits(OFL_COMPUTE_F32, OFL_KV_F32);
+    check_bits(OFL_COMPUTE_BF16, OFL_KV_Q8_0);
+}
+
+static void test_bf16_is_near(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TINY; i++) {
+        golden g = read_golden(tiny[i].logits);
+        rig_options o = plain;
+        o.compute_type = OFL_COMPUTE_BF16;
+        o.kv_type = OFL_KV_BF16;
+        rig r;
+        rig_open(&r, tiny[i].model, &o);
+        float *logits = malloc((uint64_t)g.count * g.vocab * sizeof *logits);
+        assert_non_null(logits);
+        rig_all_logits(&r, 0, g.ids, g.count, g.count, logits);
+        double error = rig_distance(logits, g.logits, (uint64_t)g.count * g.vocab);
+        if (!(error < 0.03)) fail_msg("%s in bf16: relative error %g", tiny[i].model, error);
+        free(logits);
+        rig_close(&r);
+        free(g.file);
+    }
+}
+
+static void refuse(rig *r, rig_step *s, const char *part)
+{
+    const float *logits;
+    assert_int_equal(forward_step(r->f, &s->step, s->tokens, &logits), OFL_ERROR_ARGUMENT);
+    if (strstr(app_error(), part) == NULL) fail_msg("\"%s\" does not say \"%s\"", app_error(), part);
+}
+
+static void test_bad_steps(void **state)
+{
+    (void)state;
+    static rig_step s;
+    const int32_t ids[2] = {5, 6}, far[1] = {100000}, below[1] = {-1};
+    rig r;
+    rig_options o = plain;
+    o.sequences = 2;
+    rig_open(&r, tiny[1].model, &o);
+    rig_begin(&s, &r);
+    rig_add(&s, 0, 0, far, 1, true);
+    refuse(&r, &s, "token id 100000");
+    rig_begin(&s, &r);
+    rig_add(&s, 0, 0, below, 1, true);
+    refuse(&r, &s, "token id -1");
+    rig_begin(&s, &r);
+    rig_add(&s, 0, 63, ids, 2, true);
+    refuse(&r, &s, "KV blocks");
+    rig_begin(&s, &r);
+    rig_add(&s, 0, 0, ids, 2, true);
+    s.blocks[0][0] = 4000000;
+    refuse(&r, &s, "KV block 4000000");
+    rig_begin(&s, &r);
+    for (uint32_t i = 0; i < 3; i++) rig_add(&s, 0, i, ids, 1, true);
+    refuse(&r, &s, "logits of 3 rows");
+    rig_begin(&s, &r);
+    refuse(&r, &s, "0 tokens");
+    rig_begin(&s, &r);
+    rig_add(&s, 0, 0, ids, 2, true);
+    (void)rig_run(&s); /* and goes on */
+    rig_close(&r);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_reference_logits),
+    cmocka_unit_test(test_placement_changes_no_bit),
+    cmocka_unit_test(test_bf16_is_near),
+    cmocka_unit_test(test_bad_steps),
+};
+TEST_MAIN(tests)
