@@ -260,7 +260,7 @@ static void test_prediction_blocks(void **state)
     ofl_model_shape shape = {.struct_size = sizeof shape};
     assert_ok(ofl_model_shape_get(model, &shape));
     assert_int_equal(shape.block_count, 40);
-    assert_int_equal(shape.parameter_count, 64 + 16);
+    assert_int_equal(shape.parameter_count, 3 * 64 + 16);
     ofl_tensor_info info = {.struct_size = sizeof info};
     for (uint32_t i = 2; i < 4; i++) {
         assert_ok(ofl_model_tensor_get(model, i, &info));

@@ -112,7 +112,7 @@ typedef struct ofl_model_shape {
     uint32_t expert_used_count;
     uint32_t tied_output;   /* 1: no output matrix is stored, the embedding serves */
     uint64_t trained_context_tokens;
-    uint64_t parameter_count;
+    uint64_t parameter_count; /* of all that is stored, unused parts too; packed weights unpacked, without scales and buffers */
     double norm_epsilon;
     ofl_rope_pairing rope_pairing;
     ofl_rope_scaling rope_scaling;

@@ -24,7 +24,7 @@ ofl_status ofl_reader_u32(ofl_reader *reader, uint32_t *out, const char *what); 
 ofl_status ofl_reader_u64(ofl_reader *reader, uint64_t *out, const char *what);
 /* Goes anywhere up to the end. */
 void ofl_reader_seek(ofl_reader *reader, uint64_t position);
-/* Up to `room` bytes from here without a copy of the caller's: the next filled part of the buffer. 0 bytes at the end. */
+/* The buffered bytes from here on, not taken; 0 of them at the end. */
 ofl_status ofl_reader_peek(ofl_reader *reader, const unsigned char **at, uint64_t *bytes_out);
 
 #endif

@@ -98,11 +98,9 @@ static ofl_status count(ofl_model *model)
     uint64_t parameters = 0, total = 0;
     for (uint64_t i = 0; i < model->tensor_count; i++) {
         const ofl_tensor *tensor = &model->tensors[i];
-        uint64_t elements = 1;
-        for (unsigned d = 0; d < tensor->n_dims; d++) elements *= tensor->dims[d]; /* checked when it was added */
         if (!ofl_add_u64(total, tensor->bytes, &total)) return ofl_fail(OFL_ERROR_OVERFLOW, "model %s: the bytes of all tensors overflow 64 bits", model->path);
-        if (tensor->tensor_class == OFL_CLASS_UNUSED) continue;
-        if (!ofl_add_u64(parameters, elements, &parameters)) return ofl_fail(OFL_ERROR_OVERFLOW, "model %s: its elements overflow 64 bits", model->path);
+        if (ofl_tensor_is_buffer(model, tensor)) continue;
+        if (!ofl_add_u64(parameters, ofl_tensor_elements(tensor), &parameters)) return ofl_fail(OFL_ERROR_OVERFLOW, "model %s: its elements overflow 64 bits", model->path);
     }
     if (model->shape.parameter_count == 0) model->shape.parameter_count = parameters;
     return OFL_OK;

@@ -137,6 +137,19 @@ ofl_status ofl_tensor_bytes(const char *name, ofl_dtype dtype, uint32_t n_dims, 
     return status == OFL_OK ? OFL_OK : ofl_fail(status, "tensor %s: %s", name, ofl_error_message());
 }
 
+uint64_t ofl_tensor_elements(const ofl_tensor *tensor)
+{
+    uint64_t elements = 1;
+    for (unsigned d = 0; d < tensor->n_dims; d++) elements *= tensor->dims[d]; /* checked when it was added */
+    return elements;
+}
+
+bool ofl_tensor_is_buffer(const ofl_model *model, const ofl_tensor *tensor)
+{
+    bool unused = tensor->tensor_class == OFL_CLASS_UNUSED;
+    return tensor->role == OFL_ROLE_ROPE_FREQS || (unused && tensor->block >= 0 && tensor->block < (int64_t)model->shape.block_count);
+}
+
 ofl_status ofl_model_add_tensor(ofl_model *model, const ofl_tensor_draft *draft)
 {
     uint64_t bytes;

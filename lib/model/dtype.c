@@ -1,5 +1,7 @@
 #include "model/model.h"
 
+#include <string.h>
+
 typedef struct dtype_row {
     ofl_dtype dtype;
     const char *name;
@@ -21,6 +23,16 @@ static const dtype_row *find(uint64_t dtype)
 }
 
 bool ofl_dtype_known(uint64_t dtype) { return find(dtype) != NULL; }
+
+bool ofl_dtype_from_name(const char *name, ofl_dtype *out)
+{
+    for (size_t i = 0; i < OFL_COUNT_OF(rows); i++) {
+        if (strcmp(rows[i].name, name) != 0) continue;
+        *out = rows[i].dtype;
+        return true;
+    }
+    return false;
+}
 
 const char *ofl_dtype_name(ofl_dtype dtype)
 {

@@ -85,6 +85,10 @@ ofl_status ofl_model_add_tensor(ofl_model *model, const ofl_tensor_draft *draft)
 /* Bytes of a tensor of this type and shape; OFL_ERROR_FORMAT or _OVERFLOW with `name` in the sentence. */
 ofl_status ofl_tensor_bytes(const char *name, ofl_dtype dtype, uint32_t n_dims, const uint64_t *dims, uint64_t *bytes_out);
 
+uint64_t ofl_tensor_elements(const ofl_tensor *tensor);
+/* No parameter: rope factors, or what lies unused within a block that runs (masks, frequencies that a writer left in). */
+bool ofl_tensor_is_buffer(const ofl_model *model, const ofl_tensor *tensor);
+
 /* shape.block_count layers of one kind to begin with: OFL_KV_FULL of the shape's heads. */
 ofl_status ofl_model_make_kv(ofl_model *model);
 /* A layer as given from outside: known kind, a window where one is needed. OFL_ERROR_ARGUMENT. */
@@ -98,6 +102,7 @@ ofl_status ofl_model_complete(ofl_model *model);
 
 ofl_status ofl_model_out_of_memory(const ofl_model *model);
 bool ofl_dtype_known(uint64_t dtype);
+bool ofl_dtype_from_name(const char *name, ofl_dtype *out);
 
 void ofl_gguf_metadata_destroy(ofl_gguf_metadata *metadata);
 

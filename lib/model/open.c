@@ -1,5 +1,6 @@
 /* Which reader a path needs is told from what is there, not from its name. */
 #include "model/gguf.h"
+#include "model/hf.h"
 
 #include <errno.h>
 #include <string.h>
@@ -31,7 +32,7 @@ ofl_status ofl_model_open(const char *path, ofl_model **out)
         ofl_status status = errno == ENOENT || errno == ENOTDIR ? OFL_ERROR_NOT_FOUND : OFL_ERROR_IO;
         return ofl_fail_code(status, errno, "%s: %s; give the path of a GGUF file, a Hugging Face folder or a description", path, strerror(errno));
     }
-    ofl_status status = open_file(path, &model);
+    ofl_status status = S_ISDIR(about.st_mode) ? ofl_hf_open(path, &model) : open_file(path, &model);
     if (status == OFL_OK) *out = model;
     return status;
 }
