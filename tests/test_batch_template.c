@@ -149,6 +149,38 @@ static void test_what_a_chatml_template_says(void **state)
     assert_prompt("qwen2", NULL, CHAT_CHATML, tools + 1, 1, "<|im_start|>tool\n1<|im_end|>\n<|im_start|>assistant\n");
 }
 
+/* Whatever the template's text: prompts are made or refused, and quickly. */
+static void test_odd_templates_do_no_harm(void **state)
+{
+    (void)state;
+    static const char *const bits[] = {"{{", "}}", "{%", "%}", "'", "\"", "\\", "\\n", "\n", "<|im_start|>", "system", "<|im_end|>", "[INST]", " ", "set date_string = \"", "set system_message = '",
+                                       "<|im_start|>system\\n", "Cutting Knowledge Date", "</think>", "x"};
+    static const chat_message messages[] = {SAY("user", "a</think>\n")};
+    uint64_t random = 41;
+    for (int round = 0; round < 300; round++) {
+        char text[2000] = "";
+        for (uint64_t i = test_random(&random) % 60; i > 0; i--) strcat(text, bits[test_random(&random) % (sizeof bits / sizeof bits[0])]);
+        tokenizer *t = with_template("qwen2", text);
+        for (int kind = CHAT_CHATML; kind <= CHAT_NONE; kind++) {
+            token_list list = {0};
+            assert_app_ok(chat_template_encode((chat_template)kind, t, messages, 1, &list));
+            assert_true(list.count != 0);
+            tokens_free(&list);
+        }
+        tokenizer_close(t);
+    }
+    static const char repeated[] = "<|im_start|>system\nx";
+    enum { TIMES = 50000 };
+    char *large = malloc(TIMES * (sizeof repeated - 1) + 1);
+    for (size_t i = 0; i < TIMES; i++) memcpy(large + i * (sizeof repeated - 1), repeated, sizeof repeated);
+    tokenizer *t = with_template("qwen2", large);
+    token_list list = {0};
+    assert_app_ok(chat_template_encode(CHAT_CHATML, t, messages, 1, &list));
+    tokens_free(&list);
+    tokenizer_close(t);
+    free(large);
+}
+
 static void test_orders_that_a_template_does_not_have(void **state)
 {
     (void)state;
@@ -195,5 +227,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_prompts_equal_the_templates_rendering), cmocka_unit_test(test_message_text_is_never_markup),
     cmocka_unit_test(test_families_by_name),                      cmocka_unit_test(test_what_a_chatml_template_says),
     cmocka_unit_test(test_orders_that_a_template_does_not_have),  cmocka_unit_test(test_choosing),
+    cmocka_unit_test(test_odd_templates_do_no_harm),
 };
 TEST_MAIN(tests)

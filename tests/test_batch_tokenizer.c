@@ -1,5 +1,7 @@
 #include "support/token_golden.h"
 
+#include <sys/stat.h>
+
 #include "batch/utf8.h"
 
 static void test_ids_equal_the_reference(void **state)
@@ -205,6 +207,7 @@ static void test_broken_folders_are_refused(void **state)
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1},\"merges\":[]}}", OFL_ERROR_FORMAT, "valid id"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0.5},\"merges\":[]}}", OFL_ERROR_FORMAT, "valid id"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1e18},\"merges\":[]}}", OFL_ERROR_FORMAT, "valid id"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":9999999},\"merges\":[]}}", OFL_ERROR_FORMAT, "valid id"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":\"0\"},\"merges\":[]}}", OFL_ERROR_FORMAT, "valid id"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", OFL_ERROR_FORMAT, "twice"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0}}}", OFL_ERROR_FORMAT, "merges"},
@@ -238,6 +241,43 @@ static void test_broken_folders_are_refused(void **state)
     for (int i = 0; i < 60; i++) strcat(deep, "]}");
     strcat(deep, "}");
     (void)open_texts("broken", deep, NULL, NULL, OFL_ERROR_FORMAT, "model");
+}
+
+/* Any damage to the file gives an error or a tokenizer that works, never a crash. */
+static void test_damaged_files_do_no_harm(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"qwen2/tokenizer.json", "prepend/tokenizer.json"}, *const bits[] = {"null", "{}", "[]", "-1", "\"\"", "1e9", "\"x y\"", "true"};
+    uint64_t random = 29;
+    int opened = 0, refused = 0;
+    for (int round = 0; round < 400; round++) {
+        tokenizer *t = NULL;
+        size_t bytes;
+        char *text = test_read(golden_path(names[round % 2]), &bytes);
+        for (int damage = 0; damage < 1 + round % 3; damage++) {
+            size_t at = test_random(&random) % bytes;
+            const char *bit = bits[test_random(&random) % 8];
+            const char *value = memchr(text + at, ':', bytes - at);
+            if (round % 4 == 3) text[at] = (char)test_random(&random);
+            else if (value != NULL && value + 8 < text + bytes) memcpy(text + (value - text) + 1, bit, strlen(bit));
+        }
+        if (round % 8 == 5) bytes = test_random(&random) % bytes;
+        if (round == 0) assert_int_equal(mkdir(test_path("damaged"), 0700), 0);
+        test_write(test_path("damaged/tokenizer.json"), text, bytes);
+        if (tokenizer_open_folder(test_path("damaged"), &t) == OFL_OK) {
+            token_list list = {0};
+            assert_app_ok(tokenizer_encode(t, "The night \n\u00e9 123", 17, false, &list));
+            for (size_t i = 0; i < list.count; i++) (void)tokenizer_bytes(t, list.ids[i], &bytes);
+            tokens_free(&list);
+            opened++;
+        } else {
+            assert_true(app_error()[0] != 0);
+            refused++;
+        }
+        tokenizer_close(t);
+        free(text);
+    }
+    assert_true(opened > 20 && refused > 100);
 }
 
 static void test_settings_beside_the_tokenizer(void **state)
@@ -324,6 +364,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_ids_equal_the_reference),  cmocka_unit_test(test_random_text_comes_back),  cmocka_unit_test(test_long_words_are_no_trap),
     cmocka_unit_test(test_only_markup_makes_control_tokens), cmocka_unit_test(test_special_ids),     cmocka_unit_test(test_invalid_text_is_refused),
     cmocka_unit_test(test_broken_folders_are_refused), cmocka_unit_test(test_settings_beside_the_tokenizer), cmocka_unit_test(test_ways_of_splitting),
-    cmocka_unit_test(test_named_pretokenizers),
+    cmocka_unit_test(test_named_pretokenizers),      cmocka_unit_test(test_damaged_files_do_no_harm),
 };
 TEST_MAIN(tests)

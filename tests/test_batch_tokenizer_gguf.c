@@ -121,6 +121,65 @@ static void test_score_merged_gguf(void **state)
     tokenizer_close(t);
 }
 
+/* The token that text[from…to) is, or -1. */
+static int32_t token_of(const gguf_case *c, const char *text, size_t from, size_t to)
+{
+    for (int32_t i = 0; i < TOKENS; i++) {
+        if (strlen(c->tokens[i]) == to - from && memcmp(c->tokens[i], text + from, to - from) == 0) return i;
+    }
+    return -1;
+}
+
+/* The rule of score merging, done the slow way: piece i is text[cuts[i]…cuts[i + 1]). */
+static size_t merge_slowly(const gguf_case *c, const char *text, int32_t *ids)
+{
+    size_t cuts[64], count = strlen(text), best;
+    for (size_t i = 0; i <= count; i++) cuts[i] = i;
+    do {
+        float score = 0;
+        best = count;
+        for (size_t i = 0; i + 1 < count; i++) {
+            int32_t id = token_of(c, text, cuts[i], cuts[i + 2]);
+            if (id < 0 || (best != count && c->scores[id] <= score)) continue;
+            best = i;
+            score = c->scores[id];
+        }
+        if (best == count) break;
+        memmove(&cuts[best + 1], &cuts[best + 2], (count - best - 1) * sizeof cuts[0]);
+        count--;
+    } while (count > 1);
+    for (size_t i = 0; i < count; i++) ids[i] = token_of(c, text, cuts[i], cuts[i + 1]);
+    return count;
+}
+
+static void test_score_merging_equals_the_slow_way(void **state)
+{
+    (void)state;
+    gguf_case c = {.model = "llama",
+                   .tokens = {"a", "b", "aa", "ab", "ba", "bb", "aba", "bab", "aab", "abab", "bbb", "aaaa", "abba", "babab", "aabaab", "bbbb"},
+                   .scored = true,
+                   .no_merges = true};
+    uint64_t random = 31;
+    for (int round = 0; round < 60; round++) {
+        tokenizer *t = NULL;
+        for (size_t i = 0; i < TOKENS; i++) c.scores[i] = (float)(test_random(&random) % 6);
+        ofl_model *model = gguf_model(&c);
+        assert_app_ok(tokenizer_open(model, &t));
+        ofl_model_destroy(model);
+        t->prefix = PREFIX_NEVER;
+        for (int word = 0; word < 40; word++) {
+            char text[61];
+            int32_t wanted[64];
+            size_t bytes = 1 + test_random(&random) % 60;
+            for (size_t i = 0; i < bytes; i++) text[i] = test_random(&random) % 2 ? 'a' : 'b';
+            text[bytes] = 0;
+            size_t count = merge_slowly(&c, text, wanted);
+            assert_tokens(t, text, count, wanted);
+        }
+        tokenizer_close(t);
+    }
+}
+
 static void test_byte_level_gguf(void **state)
 {
     (void)state;
@@ -181,6 +240,7 @@ static void test_broken_gguf_tokenizers_are_refused(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_score_merged_gguf),
+    cmocka_unit_test(test_score_merging_equals_the_slow_way),
     cmocka_unit_test(test_byte_level_gguf),
     cmocka_unit_test(test_broken_gguf_tokenizers_are_refused),
 };

@@ -193,7 +193,7 @@ static mistral_style mistral_style_of(const prompt *p)
         return (mistral_style){.after_open = spaces, .before_close = !control && spaces, .before_answer = spaces, .system_last = control};
     }
     return (mistral_style){template_has_any(text, before_open, 2), template_has(text, "[INST] "),    template_has(text, " [/INST]"), template_has_any(text, answers, 2),
-                           template_has_any(text, after, 2),       trims(p),                         template_has(text, "loop.last")};
+                           template_has_any(text, after, 2),       trims(p),                         template_has(text, "if loop.last and ")};
 }
 
 static void mistral_user(prompt *p, const mistral_style *style, const chat_message *message, const chat_message *system)

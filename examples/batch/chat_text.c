@@ -15,31 +15,38 @@ static bool starts(const char *text, const char *with) { return strncmp(text, wi
 
 enum { OUTSIDE = 0, CODE = 1 }; /* else the quote that opened the string */
 
-/* Where `at` stands: outside of code, in code, or in one of its strings. */
-static int place_of(const char *text, const char *at)
+/* How far the template has been read, and what stands there. */
+typedef struct reading {
+    const char *at;
+    int place;
+} reading;
+
+static void read_to(reading *r, const char *to)
 {
-    int place = OUTSIDE;
-    for (; text < at; text++) {
-        if (place == OUTSIDE) {
-            if (starts(text, "{{") || starts(text, "{%")) place = CODE;
-        } else if (place == CODE) {
-            if (*text == '\'' || *text == '"') place = *text;
-            else if (starts(text, "}}") || starts(text, "%}")) place = OUTSIDE;
-        } else if (*text == '\\' && text + 1 < at) {
-            text++;
-        } else if (*text == place) {
-            place = CODE;
+    for (; r->at < to; r->at++) {
+        if (r->place == OUTSIDE) {
+            if (starts(r->at, "{{") || starts(r->at, "{%")) r->place = CODE;
+        } else if (r->place == CODE) {
+            if (*r->at == '\'' || *r->at == '"') r->place = *r->at;
+            else if (starts(r->at, "}}") || starts(r->at, "%}")) r->place = OUTSIDE;
+        } else if (*r->at == '\\' && r->at + 1 < to) {
+            r->at++;
+        } else if (*r->at == r->place) {
+            r->place = CODE;
         }
     }
-    return place;
 }
 
 static char unescape(char escaped) { return escaped == 'n' ? '\n' : escaped == 't' ? '\t' : escaped == 'r' ? '\r' : escaped; }
 
+/* Nothing is looked for beyond these, so that a hostile template cannot take long. */
+#define MAX_CONSTANT 16384
+#define MAX_PLACES 64
+
 /* Copies the constant at `from` until `end`; false where the string or the plain stretch ends before it. */
 static bool copy_constant(const char *from, int place, const char *end, buffer *out, bool *memory_out)
 {
-    for (; *from != 0; from++) {
+    for (const char *limit = from + MAX_CONSTANT; *from != 0 && from < limit; from++) {
         char c = *from;
         if (place == OUTSIDE && (starts(from, "{{") || starts(from, "{%"))) return false;
         if (place != OUTSIDE && c == place) return *end == 0;
@@ -55,11 +62,13 @@ bool template_constant(const char *text, const char *marker, const char *end, bu
 {
     size_t before = out->bytes;
     *memory_out = true;
-    for (const char *at = text; at != NULL && (at = strstr(at, marker)) != NULL && *memory_out;) {
+    reading r = {text, OUTSIDE};
+    const char *at = text;
+    for (int places = 0; places < MAX_PLACES && at != NULL && (at = strstr(at, marker)) != NULL && *memory_out; places++) {
         at += strlen(marker);
-        int place = place_of(text, at);
-        if (place == CODE) continue;
-        if (copy_constant(at, place, end, out, memory_out) && out->bytes > before) return true;
+        read_to(&r, at);
+        if (r.place == CODE) continue;
+        if (copy_constant(at, r.place, end, out, memory_out) && out->bytes > before) return true;
         out->bytes = before;
     }
     return false;

@@ -83,11 +83,11 @@ ofl_status tokenizer_set_token(tokenizer *t, int64_t id, token_kind kind, const 
     return vocabulary_set(&t->words, id, TOKEN_NONE, "", 0, text, bytes); /* not in the alphabet: no text leads to it, but it can be shown */
 }
 
-bool tokenizer_looks_like_control(const char *text, size_t bytes)
+bool tokenizer_looks_like_control(const char *text, size_t bytes, bool normal)
 {
     static const char *const names[] = {"<s>", "</s>", "<bos>", "<eos>", "<pad>", "<unk>", "<start_of_turn>", "<end_of_turn>", "[INST]", "[/INST]"};
     if (bytes > 4 && memcmp(text, "<|", 2) == 0 && memcmp(text + bytes - 2, "|>", 2) == 0) return true;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; i < sizeof names / sizeof names[0] && !normal; i++) {
         if (bytes == strlen(names[i]) && memcmp(text, names[i], bytes) == 0) return true;
     }
     return false;

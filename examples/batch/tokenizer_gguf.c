@@ -96,7 +96,8 @@ static token_kind kind_of(const gguf_reading *r, uint64_t index, const char *tex
 {
     static const token_kind kinds[] = {TOKEN_NORMAL, TOKEN_NORMAL, TOKEN_CONTROL, TOKEN_CONTROL, TOKEN_ADDED, TOKEN_NONE, TOKEN_BYTE};
     token_kind kind = kinds[r->types[index]];
-    if (kind == TOKEN_ADDED && tokenizer_looks_like_control(text, bytes)) return TOKEN_CONTROL;
+    bool told = r->types[index] == 1; /* files exist that call <|im_end|> normal text */
+    if (kind == TOKEN_ADDED || kind == TOKEN_NORMAL) return tokenizer_looks_like_control(text, bytes, told) ? TOKEN_CONTROL : kind;
     return kind;
 }
 

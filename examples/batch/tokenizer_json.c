@@ -23,14 +23,22 @@ static ofl_status check_model(const cJSON *model, const char *name)
 
 static bool is_set(const tokenizer *t, int64_t id) { return (size_t)id < t->words.count && t->words.tokens[id].kind != TOKEN_NONE; }
 
-static ofl_status read_vocabulary(tokenizer *t, const cJSON *model, const char *name)
+/* Ids leave few gaps; one far beyond the number of tokens would cost memory for nothing. */
+static int64_t id_limit(const cJSON *root)
 {
-    const cJSON *vocab = json_member(model, "vocab");
+    const cJSON *vocab = json_member(json_member(root, "model"), "vocab"), *added = json_member(root, "added_tokens");
+    return 4 * ((int64_t)cJSON_GetArraySize(vocab) + cJSON_GetArraySize(added)) + 1024;
+}
+
+static ofl_status read_vocabulary(tokenizer *t, const cJSON *root, const char *name)
+{
+    const cJSON *vocab = json_member(json_member(root, "model"), "vocab");
     ofl_status status = OFL_OK;
+    int64_t limit = id_limit(root);
     if (!cJSON_IsObject(vocab)) return broken(name, "model.vocab: not an object");
     for (const cJSON *item = vocab->child; item != NULL && status == OFL_OK; item = item->next) {
         int64_t id = json_id(item);
-        if (id < 0) return app_fail(OFL_ERROR_FORMAT, "%s: model.vocab: \"%.40s\" has no valid id", name, item->string);
+        if (id < 0 || id > limit) return app_fail(OFL_ERROR_FORMAT, "%s: model.vocab: \"%.40s\" has no valid id", name, item->string);
         if (is_set(t, id)) return app_fail(OFL_ERROR_FORMAT, "%s: model.vocab: id %lld is given twice", name, (long long)id);
         status = tokenizer_set_token(t, id, TOKEN_NORMAL, item->string, strlen(item->string));
     }
@@ -41,13 +49,14 @@ static ofl_status read_added(tokenizer *t, const cJSON *root, const char *name)
 {
     const cJSON *list = json_member(root, "added_tokens");
     ofl_status status = OFL_OK;
+    int64_t limit = id_limit(root);
     if (list == NULL) return OFL_OK;
     if (!cJSON_IsArray(list)) return broken(name, "added_tokens: not a list");
     for (const cJSON *item = list->child; item != NULL && status == OFL_OK; item = item->next) {
         const char *text = json_text(item, "content");
         int64_t id = json_id(json_member(item, "id"));
-        if (text == NULL || *text == 0 || id < 0) return broken(name, "added_tokens: an entry has no content or no valid id");
-        bool control = json_flag(item, "special", false) || tokenizer_looks_like_control(text, strlen(text));
+        if (text == NULL || *text == 0 || id < 0 || id > limit) return broken(name, "added_tokens: an entry has no content or no valid id");
+        bool control = json_flag(item, "special", false) || tokenizer_looks_like_control(text, strlen(text), false);
         status = tokenizer_set_token(t, id, control ? TOKEN_CONTROL : TOKEN_ADDED, text, strlen(text));
     }
     return status;
@@ -109,7 +118,7 @@ ofl_status tokenizer_json_read(tokenizer *t, const cJSON *root, const char *name
     const cJSON *model = json_member(root, "model");
     ofl_status status = check_model(model, name);
     if (status == OFL_OK) status = tokenizer_json_rules(t, root, name);
-    if (status == OFL_OK) status = read_vocabulary(t, model, name);
+    if (status == OFL_OK) status = read_vocabulary(t, root, name);
     if (status == OFL_OK) status = read_added(t, root, name);
     if (status == OFL_OK) status = tokenizer_index(t);
     if (status == OFL_OK) status = read_merges(t, model, name);

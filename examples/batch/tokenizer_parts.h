@@ -38,8 +38,8 @@ ofl_status tokenizer_open_folder(const char *folder, tokenizer **out);
 ofl_status tokenizer_set_token(tokenizer *t, int64_t id, token_kind kind, const char *text, size_t bytes);
 /* Byte alphabet to bytes, appended; false where the text has a character that is not in it. */
 bool tokenizer_from_alphabet(const char *text, size_t bytes, buffer *out, bool *memory_out);
-/* An added token that must not come out of anybody's text, whatever the file calls it. */
-bool tokenizer_looks_like_control(const char *text, size_t bytes);
+/* A token that must not come out of anybody's text, whatever the file calls it. normal: the file calls it normal text, so that only names that no text has count. */
+bool tokenizer_looks_like_control(const char *text, size_t bytes, bool normal);
 /* A set token becomes a control token. */
 void tokenizer_make_control(tokenizer *t, int32_t id);
 /* A merge as the file writes it. */

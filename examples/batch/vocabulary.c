@@ -137,6 +137,7 @@ static size_t lower_bound(const vocabulary *v, size_t low, size_t high, size_t d
 int32_t vocabulary_match(const vocabulary *v, const char *text, size_t bytes, bool control, size_t *length_out)
 {
     int32_t found = -1;
+    size_t length = 0;
     if (bytes == 0 || !v->starts[control][(unsigned char)text[0]]) return -1;
     size_t low = 0, high = v->added_count;
     for (size_t depth = 0; depth < bytes && low < high; depth++) {
@@ -144,11 +145,13 @@ int32_t vocabulary_match(const vocabulary *v, const char *text, size_t bytes, bo
         low = lower_bound(v, low, high, depth, wanted);
         high = lower_bound(v, low, high, depth, wanted + 1);
         for (; low < high && v->tokens[v->added[low]].bytes == depth + 1; low++) {
-            if (v->tokens[v->added[low]].kind == TOKEN_CONTROL && !control) continue;
+            bool usable = control || v->tokens[v->added[low]].kind == TOKEN_ADDED;
+            if (!usable || length == depth + 1) continue; /* of equal ones the first counts */
             found = v->added[low];
-            *length_out = depth + 1;
+            length = depth + 1;
         }
     }
+    if (found >= 0) *length_out = length;
     return found;
 }
 
