@@ -7,9 +7,9 @@
 #define GOLDEN OFLOAD_SOURCE_DIR "/tests/golden/"
 
 static const struct { const char *model, *logits; } tiny[] = {
-    {GOLDEN "tiny_llama/model.gguf", GOLDEN "tiny_llama/gguf.logits"},
-    {GOLDEN "tiny_qwen2/model.gguf", GOLDEN "tiny_qwen2/gguf.logits"},
-    {GOLDEN "tiny_qwen3/model.gguf", GOLDEN "tiny_qwen3/gguf.logits"}};
+    {GOLDEN "tiny_llama", GOLDEN "tiny_llama/hf.logits"}, {GOLDEN "tiny_llama/model.gguf", GOLDEN "tiny_llama/gguf.logits"},
+    {GOLDEN "tiny_qwen2", GOLDEN "tiny_qwen2/hf.logits"}, {GOLDEN "tiny_qwen2/model.gguf", GOLDEN "tiny_qwen2/gguf.logits"},
+    {GOLDEN "tiny_qwen3", GOLDEN "tiny_qwen3/hf.logits"}, {GOLDEN "tiny_qwen3/model.gguf", GOLDEN "tiny_qwen3/gguf.logits"}};
 #define TINY (sizeof tiny / sizeof tiny[0])
 
 typedef struct golden {
