@@ -25,19 +25,23 @@ static void schedule(uint32_t w[64], const uint8_t block[64])
     }
 }
 
+/* The eight words turn by one place a round: instead of moving them, round i finds word k at (k − i) mod 8. */
+static inline void round_of(uint32_t s[8], unsigned i, uint32_t input)
+{
+    uint32_t a = s[(0 - i) & 7], b = s[(1 - i) & 7], c = s[(2 - i) & 7], e = s[(4 - i) & 7], f = s[(5 - i) & 7], g = s[(6 - i) & 7];
+    uint32_t first = s[(7 - i) & 7] + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + ((e & f) ^ (~e & g)) + input;
+    uint32_t second = (turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
+    s[(3 - i) & 7] += first;
+    s[(7 - i) & 7] = first + second;
+}
+
 static void mix(uint32_t state[8], const uint8_t block[64])
 {
     uint32_t w[64], s[8];
     schedule(w, block);
     memcpy(s, state, sizeof s);
-    for (int i = 0; i < 64; i++) {
-        uint32_t choice = (s[4] & s[5]) ^ (~s[4] & s[6]);
-        uint32_t majority = (s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]);
-        uint32_t first = s[7] + (turn(s[4], 6) ^ turn(s[4], 11) ^ turn(s[4], 25)) + choice + round_constants[i] + w[i];
-        uint32_t second = (turn(s[0], 2) ^ turn(s[0], 13) ^ turn(s[0], 22)) + majority;
-        memmove(s + 1, s, 7 * sizeof s[0]);
-        s[4] += first;
-        s[0] = first + second;
+    for (unsigned i = 0; i < 64; i += 8) {
+        for (unsigned j = 0; j < 8; j++) round_of(s, j, round_constants[i + j] + w[i + j]);
     }
     for (int i = 0; i < 8; i++) state[i] += s[i];
 }

@@ -41,12 +41,12 @@ static ofl_status advise_bits(ofl_plan *plan)
     return OFL_OK;
 }
 
-static ofl_status advise_batch(ofl_plan *plan)
+static ofl_status advise_batch(const ofl_plan_search *search, ofl_plan *plan)
 {
     uint32_t sequences = 0;
     double rate = 0;
-    if (plan->draft.settings.objective == OFL_THROUGHPUT || plan->wish.force_layers || !plan->forecast.link_bound) return OFL_OK;
-    ofl_status status = ofl_plan_solve_throughput(plan, &sequences, &rate);
+    if (plan->draft.settings.objective == OFL_THROUGHPUT || !plan->forecast.link_bound) return OFL_OK;
+    ofl_status status = ofl_plan_solve_throughput(search, &sequences, &rate);
     if (status != OFL_OK || rate < 1.1 * plan->forecast.tokens_per_second) return status;
     return say(plan, ofl_format("for a long queue: the throughput objective reaches %.3g tokens/s with %u sequences of %llu tokens at once", rate, sequences,
                                 (unsigned long long)plan->draft.settings.context_tokens));
@@ -77,10 +77,10 @@ static ofl_status advise_sources(ofl_plan *plan)
                                 link && compute ? "link and compute rates are" : link ? "the link's rate is" : "compute rates are"));
 }
 
-ofl_status ofl_plan_advise(ofl_plan *plan)
+ofl_status ofl_plan_advise(const ofl_plan_search *search, ofl_plan *plan)
 {
-    ofl_status (*const advisers[])(ofl_plan *) = {advise_bits, advise_batch, advise_context, advise_host, advise_sources};
+    ofl_status (*const advisers[])(ofl_plan *) = {advise_bits, advise_context, advise_host, advise_sources};
     ofl_status status = OFL_OK;
     for (size_t i = 0; i < OFL_COUNT_OF(advisers) && status == OFL_OK; i++) status = advisers[i](plan);
-    return status;
+    return status == OFL_OK ? advise_batch(search, plan) : status;
 }

@@ -27,8 +27,10 @@ static ofl_status check_unit(const checking *c, uint32_t index)
         piece += ofl_plan_align(slice->bytes);
         streamed += slice->bytes;
     }
-    if (unit->piece_bytes != piece || unit->streamed_bytes != streamed) return wrong(c, "a unit's streamed bytes are not the sum of its slices");
-    if (piece > c->plan->draft.budget.ring_bytes) return wrong(c, "a piece is larger than the ring");
+    if (unit->piece_bytes < piece || (piece == 0) != (unit->piece_bytes == 0) || unit->streamed_bytes != streamed)
+        return wrong(c, "a unit's streamed bytes are not the sum of its slices");
+    if (unit->piece_bytes > c->plan->draft.budget.ring_bytes || unit->piece_bytes % OFL_ALIGNMENT_BYTES != 0)
+        return wrong(c, "a piece is larger than the ring, or not aligned");
     return OFL_OK;
 }
 

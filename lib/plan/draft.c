@@ -45,12 +45,12 @@ ofl_status ofl_plan_draft_pieces(const ofl_plan_facts *facts, ofl_plan_draft *dr
     if (pieces == NULL) return no_memory();
     draft->piece_count = draft->budget.stream_bytes_per_step = draft->budget.stream_copies_per_step = 0;
     for (uint32_t i = 0; i < cut->unit_count; i++) {
-        uint64_t bytes = cut->units[i].piece_bytes;
-        if (bytes == 0) continue;
+        if (cut->units[i].piece_bytes == 0) continue;
+        uint64_t bytes = ofl_plan_piece_data(cut, &cut->units[i]);
         uint64_t copies = bytes / draft->settings.copy_bytes + (bytes % draft->settings.copy_bytes != 0);
         double rate = ofl_plan_tier_rate(facts, ofl_plan_unit_tier(cut, &cut->units[i]));
         double seconds = (double)copies * facts->figures[OFL_FIGURE_COPY_START] + (double)bytes / rate;
-        pieces[draft->piece_count++] = (ofl_plan_piece){.bytes = bytes, .copy_seconds = seconds, .unit = i};
+        pieces[draft->piece_count++] = (ofl_plan_piece){.bytes = cut->units[i].piece_bytes, .copy_seconds = seconds, .unit = i};
         draft->budget.stream_bytes_per_step += cut->units[i].streamed_bytes;
         draft->budget.stream_copies_per_step += copies;
     }
@@ -98,14 +98,14 @@ static uint64_t tenths_of(uint64_t piece, uint32_t tenths) { return ofl_plan_ali
 static ofl_status place_with_ring(const ofl_plan_facts *facts, const ofl_plan_wish *wish, uint64_t room, ofl_plan_draft *draft, uint64_t *ring_out)
 {
     uint64_t ring = wish->ring_bytes != 0 ? ofl_plan_align(wish->ring_bytes) : tenths_of(draft->cut.largest_unit, draft->ring_tenths), last = 0;
-    if (wish->ring_bytes == 0 && draft->head_stays) ring = tenths_of(draft->cut.largest_block_unit, draft->ring_tenths);
+    if (wish->ring_bytes == 0 && draft->keep == OFL_KEEP_HEAD) ring = tenths_of(draft->cut.largest_block_unit, draft->ring_tenths);
     for (int round = 0; round < RING_ROUNDS; round++) {
-        ofl_status status = ring <= room ? ofl_plan_place(facts, &draft->cut, room - ring, draft->head_stays) : OFL_NOT_READY;
+        ofl_status status = ring <= room ? ofl_plan_place(facts, &draft->cut, room - ring, draft->keep) : OFL_NOT_READY;
         if (status < 0) return status;
         uint64_t piece = largest_piece(&draft->cut), wanted = tenths_of(piece, draft->ring_tenths);
         bool valid = status == OFL_OK && (wish->ring_bytes != 0 ? piece <= ring : wanted <= ring);
         if (!valid && last == 0) return OFL_NOT_READY;
-        if (!valid) return *ring_out = last, ofl_plan_place(facts, &draft->cut, room - last, draft->head_stays);
+        if (!valid) return *ring_out = last, ofl_plan_place(facts, &draft->cut, room - last, draft->keep);
         last = ring;
         if (wish->ring_bytes != 0 || wanted == ring) break;
         ring = wanted;
@@ -126,7 +126,7 @@ static ofl_status place_freely(const ofl_plan_facts *facts, const ofl_plan_wish 
     *ring_out = 0;
     if (budget->total_bytes > budget->vram_bytes || draft->cut.small_bytes > budget->vram_bytes - budget->total_bytes) return OFL_NOT_READY;
     uint64_t room = budget->vram_bytes - budget->total_bytes - draft->cut.small_bytes;
-    if (draft->cut.movable_bytes <= room) return ofl_plan_place(facts, &draft->cut, room, false);
+    if (draft->cut.movable_bytes <= room) return ofl_plan_place(facts, &draft->cut, room, OFL_KEEP_NONE);
     return place_with_ring(facts, wish, room, draft, ring_out);
 }
 

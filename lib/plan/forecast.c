@@ -93,7 +93,7 @@ static ofl_status first_token(const ofl_plan_facts *facts, const ofl_plan_draft 
     return OFL_OK;
 }
 
-ofl_status ofl_plan_forecast_make(ofl_plan *plan)
+ofl_status ofl_plan_forecast_make(const ofl_plan_search *search, ofl_plan *plan)
 {
     const ofl_plan_draft *draft = &plan->draft;
     ofl_forecast f = {.struct_size = sizeof f, .sequences = draft->settings.sequences, .step = draft->step};
@@ -104,5 +104,5 @@ ofl_status ofl_plan_forecast_make(ofl_plan *plan)
     ofl_status status = first_token(&plan->facts, draft, &f.first_token_seconds);
     if (status != OFL_OK) return status;
     plan->forecast = f;
-    return ofl_plan_solve_rows(plan);
+    return ofl_plan_solve_rows(search, plan);
 }

@@ -10,8 +10,8 @@
 
 static void put(ofl_json_text *text, const char *bytes, size_t count)
 {
-    if (text->failed) return;
-    text->failed = !ofl_grow((void **)&text->bytes, &text->capacity, text->count + count + 1, 1);
+    if (text->capacity - text->count <= count && !text->failed)
+        text->failed = !ofl_grow((void **)&text->bytes, &text->capacity, text->count + count + 1, 1);
     if (text->failed) return;
     memcpy(text->bytes + text->count, bytes, count);
     text->count += count;
@@ -48,8 +48,9 @@ static void start(ofl_json_text *text, const char *key)
     else if (text->comma) put(text, " ", 1);
     text->comma = true;
     if (key == NULL) return;
-    put_quoted(text, key);
-    put(text, ": ", 2);
+    put(text, "\"", 1); /* keys are our own: nothing to escape */
+    put(text, key, strlen(key));
+    put(text, "\": ", 3);
 }
 
 void ofl_json_open(ofl_json_text *text, const char *key, char kind)
@@ -70,10 +71,12 @@ void ofl_json_close(ofl_json_text *text, char kind)
 
 void ofl_json_put_u64(ofl_json_text *text, const char *key, uint64_t value)
 {
-    char digits[24];
-    int length = snprintf(digits, sizeof digits, "%" PRIu64, value);
+    char digits[20];
+    size_t at = sizeof digits;
+    do digits[--at] = (char)('0' + value % 10);
+    while ((value /= 10) != 0);
     start(text, key);
-    put(text, digits, (size_t)length);
+    put(text, digits + at, sizeof digits - at);
 }
 
 void ofl_json_put_i64(ofl_json_text *text, const char *key, int64_t value)

@@ -11,7 +11,7 @@ typedef struct item {
     uint64_t bytes; /* with alignment */
     double credit;  /* when it was decided: high means "almost streamed" or "streamed by far" */
     uint32_t slice;
-    bool fixed, resident;
+    bool fixed, odd, resident; /* fixed: stays. odd: stays, but may be exchanged */
 } item;
 
 typedef struct placing {
@@ -58,7 +58,7 @@ static void spread(const ofl_plan_cut *cut, placing *p, uint64_t streamed, bool 
             if (next == p->count || p->items[next].slice != slice) continue;
             item *it = &p->items[next++];
             it->credit = credit;
-            if (it->fixed) continue;
+            if (it->fixed || it->odd) continue;
             decide(p, it, credit < 0.5 * (double)it->bytes);
             if (!it->resident) credit -= (double)it->bytes;
         }
@@ -72,7 +72,7 @@ static bool shed_one(placing *p)
     item *best = NULL;
     for (uint64_t i = 0; i < p->count; i++) {
         item *it = &p->items[i];
-        if (!it->resident || it->fixed) continue;
+        if (!it->resident || it->fixed || it->odd) continue;
         bool enough = it->bytes >= excess, best_enough = best != NULL && best->bytes >= excess;
         bool better = best == NULL || (enough && !best_enough) || (enough == best_enough && (enough ? it->bytes < best->bytes : it->bytes > best->bytes)) ||
                       (it->bytes == best->bytes && it->credit > best->credit);
@@ -143,23 +143,32 @@ static bool swap_one(placing *p)
     return true;
 }
 
-static void collect(const ofl_plan_facts *facts, const ofl_plan_cut *cut, bool head_stays, placing *p)
+static uint64_t largest_slice(const ofl_plan_facts *facts, const ofl_plan_cut *cut)
 {
+    uint64_t largest = 0;
     for (uint32_t i = 0; i < cut->unit_slice_count; i++) {
-        const ofl_plan_tensor *tensor = &facts->tensors[cut->slices[i].tensor];
-        if (tensor->small) continue;
-        bool fixed = head_stays && cut->loads[cut->slices[i].unit].head;
+        if (!facts->tensors[cut->slices[i].tensor].small) largest = ofl_max_u64(largest, cut->slices[i].bytes);
+    }
+    return largest;
+}
+
+static void collect(const ofl_plan_facts *facts, const ofl_plan_cut *cut, ofl_plan_keep keep, placing *p)
+{
+    uint64_t large = keep == OFL_KEEP_ODD ? largest_slice(facts, cut) / 16 * 15 : 0;
+    for (uint32_t i = 0; i < cut->unit_slice_count; i++) {
+        if (facts->tensors[cut->slices[i].tensor].small) continue;
+        bool fixed = keep == OFL_KEEP_HEAD && cut->loads[cut->slices[i].unit].head;
         item *it = &p->items[p->count++];
-        *it = (item){.bytes = ofl_plan_align(cut->slices[i].bytes), .slice = i, .fixed = fixed, .resident = true};
+        *it = (item){.bytes = ofl_plan_align(cut->slices[i].bytes), .slice = i, .fixed = fixed, .odd = cut->slices[i].bytes < large, .resident = true};
         p->resident += it->bytes;
     }
 }
 
-ofl_status ofl_plan_place(const ofl_plan_facts *facts, ofl_plan_cut *cut, uint64_t room, bool head_stays)
+ofl_status ofl_plan_place(const ofl_plan_facts *facts, ofl_plan_cut *cut, uint64_t room, ofl_plan_keep keep)
 {
     placing p = {.items = ofl_alloc(cut->unit_slice_count, sizeof *p.items), .room = room};
     if (p.items == NULL) return ofl_fail(OFL_ERROR_HOST_MEMORY, "plan: out of host memory");
-    collect(facts, cut, head_stays, &p);
+    collect(facts, cut, keep, &p);
     if (p.resident > room) {
         spread(cut, &p, p.resident - room, total_time(cut, true) > 0);
         while (p.resident > room && shed_one(&p)) continue;

@@ -13,25 +13,31 @@ void ofl_plan_destroy(ofl_plan *plan)
     ofl_free(plan);
 }
 
+static ofl_status make(ofl_plan *plan, const ofl_model *model, const ofl_machine *machine, const ofl_workload *workload)
+{
+    ofl_plan_settings settings;
+    ofl_plan_search *search = NULL;
+    ofl_status status = ofl_plan_facts_read(&plan->facts, model, machine);
+    if (status == OFL_OK) status = ofl_plan_job_read(&plan->facts, &plan->wish, &settings, model, workload);
+    if (status == OFL_OK) status = ofl_plan_search_open(&plan->facts, &plan->wish, &settings, &search);
+    if (status == OFL_OK) status = ofl_plan_solve(search, &plan->draft);
+    if (status == OFL_OK) status = ofl_plan_finish(plan);
+    if (status == OFL_OK) status = ofl_plan_forecast_make(search, plan);
+    if (status == OFL_OK) status = ofl_plan_advise(search, plan);
+    if (status == OFL_OK) status = ofl_plan_identify(plan);
+    ofl_plan_search_close(search);
+    return status;
+}
+
 ofl_status ofl_plan_make(const ofl_model *model, const ofl_machine *machine, const ofl_workload *workload, ofl_plan **out)
 {
     if (model == NULL || machine == NULL || out == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "plan: no model, machine or place for the result");
-    ofl_plan_settings settings;
     ofl_plan *plan = ofl_alloc(1, sizeof *plan);
     if (plan == NULL) return ofl_fail(OFL_ERROR_HOST_MEMORY, "plan: out of host memory");
-    ofl_status status = ofl_plan_facts_read(&plan->facts, model, machine);
-    if (status == OFL_OK) status = ofl_plan_job_read(&plan->facts, &plan->wish, &settings, model, workload);
-    if (status == OFL_OK) status = ofl_plan_solve(&plan->facts, &plan->wish, &settings, &plan->draft);
-    if (status == OFL_OK) status = ofl_plan_finish(plan);
-    if (status == OFL_OK) status = ofl_plan_forecast_make(plan);
-    if (status == OFL_OK) status = ofl_plan_advise(plan);
-    if (status == OFL_OK) status = ofl_plan_identify(plan);
-    if (status != OFL_OK) {
-        ofl_plan_destroy(plan);
-        return status;
-    }
-    *out = plan;
-    return OFL_OK;
+    ofl_status status = make(plan, model, machine, workload);
+    if (status == OFL_OK) *out = plan;
+    else ofl_plan_destroy(plan);
+    return status;
 }
 
 const char *ofl_plan_identity(const ofl_plan *plan) { return plan != NULL ? plan->identity : ""; }

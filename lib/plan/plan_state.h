@@ -82,10 +82,16 @@ typedef struct ofl_plan_piece {
     uint32_t unit;
 } ofl_plan_piece;
 
+typedef enum ofl_plan_keep {
+    OFL_KEEP_ODD,  /* all but slices of about the largest size stay: equal pieces need the least ring */
+    OFL_KEEP_NONE, /* any slice may be streamed */
+    OFL_KEEP_HEAD  /* the output stays, so that the ring need not hold it */
+} ofl_plan_keep;
+
 typedef struct ofl_plan_draft {
     ofl_plan_settings settings;
     uint32_t ring_tenths; /* the ring in tenths of its largest piece */
-    bool head_stays;      /* the output is resident whole */
+    ofl_plan_keep keep;
     ofl_plan_cut cut;
     ofl_plan_piece *pieces;
     uint64_t piece_count;
@@ -124,10 +130,11 @@ static inline uint64_t ofl_plan_align(uint64_t bytes) { return (bytes + OFL_ALIG
 
 /* units.c */
 ofl_status ofl_plan_cut_make(const ofl_plan_facts *facts, uint64_t part_bytes, ofl_compute_type compute_type, ofl_plan_cut *out);
-ofl_status ofl_plan_cut_copy(const ofl_plan_cut *from, ofl_plan_cut *out);
 void ofl_plan_cut_clear(ofl_plan_cut *cut);
-/* Piece offsets, sizes of pieces and slices' tiers of streamed units, after placement. */
+/* Where streamed slices lie in their pieces, and how large these are, by the slices' tiers. */
 void ofl_plan_cut_layout(ofl_plan_cut *cut);
+/* What is copied of a piece: up to the end of its last slice. */
+uint64_t ofl_plan_piece_data(const ofl_plan_cut *cut, const ofl_unit *unit);
 
 /* account.c: the one place where memory is added up. */
 /* What one sequence of the planned context needs, and what the region then holds. */
@@ -149,9 +156,9 @@ typedef struct ofl_step_rates {
 void ofl_plan_rates(const ofl_plan_facts *facts, const ofl_step_shape *shape, ofl_step_rates *out);
 double ofl_plan_unit_seconds(const ofl_step_rates *rates, const ofl_unit_load *load);
 
-/* place.c: marks slices OFL_TIER_DEVICE or OFL_TIER_PINNED and lays the pieces out. room: for movable slices, with alignment. head_stays: the output is not
- * streamed. OFL_NOT_READY (no sentence): what must stay is more than the room. */
-ofl_status ofl_plan_place(const ofl_plan_facts *facts, ofl_plan_cut *cut, uint64_t room, bool head_stays);
+/* place.c: marks slices OFL_TIER_DEVICE or OFL_TIER_PINNED and lays the pieces out. room: for movable slices, with alignment.
+ * OFL_NOT_READY (no sentence): what must stay is more than the room. */
+ofl_status ofl_plan_place(const ofl_plan_facts *facts, ofl_plan_cut *cut, uint64_t room, ofl_plan_keep keep);
 /* Whole blocks, as forced. */
 void ofl_plan_place_layers(const ofl_plan_facts *facts, ofl_plan_cut *cut, uint32_t resident_layers);
 /* With alignment: residents and two slots; what passes through them in a step. */
@@ -176,21 +183,24 @@ ofl_status ofl_plan_timeline(const ofl_timeline_input *input, ofl_step_estimate 
 /* draft.c */
 ofl_status ofl_plan_draft_pieces(const ofl_plan_facts *facts, ofl_plan_draft *draft);
 ofl_status ofl_plan_draft_estimate(const ofl_plan_facts *facts, const ofl_plan_draft *draft, const ofl_step_shape *shape, ofl_step_estimate *out);
-/* Places, sizes the ring and times; settings, cut, ring_tenths and head_stays are given. OFL_NOT_READY (no sentence): it does not fit. */
+/* Places, sizes the ring and times; settings, cut, ring_tenths and keep are given. OFL_NOT_READY (no sentence): it does not fit. */
 ofl_status ofl_plan_draft_make(const ofl_plan_facts *facts, const ofl_plan_wish *wish, ofl_plan_draft *draft);
 void ofl_plan_draft_clear(ofl_plan_draft *draft);
 ofl_step_shape ofl_plan_decode_shape(const ofl_plan_settings *settings, uint32_t sequences);
 
-/* solve.c */
-ofl_status ofl_plan_solve(const ofl_plan_facts *facts, const ofl_plan_wish *wish, const ofl_plan_settings *settings, ofl_plan_draft *out);
+/* solve.c. facts and wish must outlive the search. */
+typedef struct ofl_plan_search ofl_plan_search;
+ofl_status ofl_plan_search_open(const ofl_plan_facts *facts, const ofl_plan_wish *wish, const ofl_plan_settings *settings, ofl_plan_search **out);
+void ofl_plan_search_close(ofl_plan_search *search);
+ofl_status ofl_plan_solve(const ofl_plan_search *search, ofl_plan_draft *out);
 /* The forecast by sequences. */
-ofl_status ofl_plan_solve_rows(ofl_plan *plan);
-ofl_status ofl_plan_solve_throughput(const ofl_plan *plan, uint32_t *sequences_out, double *rate_out);
+ofl_status ofl_plan_solve_rows(const ofl_plan_search *search, ofl_plan *plan);
+ofl_status ofl_plan_solve_throughput(const ofl_plan_search *search, uint32_t *sequences_out, double *rate_out);
 
 /* forecast.c */
-ofl_status ofl_plan_forecast_make(ofl_plan *plan);
+ofl_status ofl_plan_forecast_make(const ofl_plan_search *search, ofl_plan *plan);
 /* advice.c */
-ofl_status ofl_plan_advise(ofl_plan *plan);
+ofl_status ofl_plan_advise(const ofl_plan_search *search, ofl_plan *plan);
 /* names.c: names of units, slices of tensors. */
 ofl_status ofl_plan_finish(ofl_plan *plan);
 /* plan_write.c: SHA-256 of its JSON without this identity. */

@@ -253,6 +253,7 @@ static void write_forecast(ofl_json_text *t, const ofl_plan *plan)
 
 static ofl_status write_plan(const ofl_plan *plan, bool with_identity, ofl_json_text *t)
 {
+    t->failed = !ofl_grow((void **)&t->bytes, &t->capacity, 16384 + 256 * (plan->draft.cut.unit_count + plan->draft.cut.slice_count), 1);
     ofl_json_open(t, NULL, '{');
     ofl_json_put_string(t, "schema", "ofload.plan/1");
     write_identity(t, plan, with_identity);

@@ -2,9 +2,8 @@
 #include "plan/plan_state.h"
 
 #include <math.h>
-#include <string.h>
 
-#define PARTS_MOST 8u
+#define PARTS_MOST 16u
 #define UNITS_MOST 4096u     /* smaller parts are tried only while there are no more units than that, or where nothing else fits */
 #define TRIED_MOST 4u        /* part sizes that are played through */
 #define SMALLER_COST 0.003   /* a part of half the size must be better by this: more units, more calls for the loop … */
@@ -15,7 +14,9 @@
 #define PROMPT_WEIGHT 4.0    /* tokens of prompt for each answered one, when the prefill chunk is weighed against room for weights */
 #define COARSE_RING 30u
 
-static const uint32_t ring_sizes[] = {10, 15, 20, 25, 30, 40, 60}; /* tenths of the largest piece */
+/* In tenths of the largest piece: tried for the plan, for a quick answer, and where nothing larger fits. */
+typedef struct ring_list { uint32_t count, tenths[8]; } ring_list;
+static const ring_list all_rings = {7, {10, 15, 20, 25, 30, 40, 60}}, quick_rings = {2, {20, 30}}, least_ring = {1, {10}};
 
 /* What the formulas need of a cut. */
 typedef struct part_size {
@@ -23,14 +24,15 @@ typedef struct part_size {
     ofl_unit_load block, head;
 } part_size;
 
-typedef struct search {
+struct ofl_plan_search {
     const ofl_plan_facts *facts;
     const ofl_plan_wish *wish;
     part_size parts[PARTS_MOST];
     uint32_t part_count;
     ofl_plan_settings settings;
     ofl_forced_layers forced;
-} search;
+};
+typedef struct ofl_plan_search search;
 
 static void add_load(ofl_unit_load *sum, const ofl_unit_load *load)
 {
@@ -63,6 +65,7 @@ static ofl_status add_parts(search *s)
     for (uint64_t part = OFL_PART_LARGEST; part >= OFL_PART_SMALLEST && status == OFL_OK; part /= 2) {
         if (part != OFL_PART_LARGEST && s->facts->dense_bytes / part > UNITS_MOST) break;
         status = add_part(s, part);
+        if (status == OFL_OK && s->facts->dense_bytes / part <= UNITS_MOST) status = add_part(s, part / 4 * 3);
     }
     return status;
 }
@@ -128,9 +131,9 @@ static double coarse_step(const search *s, const part_size *part, uint32_t seque
 
 static double part_cost(const part_size *part)
 {
-    double cost = 1;
-    for (uint64_t size = OFL_PART_LARGEST; part->part_bytes != 0 && size > part->part_bytes; size /= 2) cost += size > PART_TINY ? SMALLER_COST : TINY_COST;
-    return cost;
+    if (part->part_bytes == 0) return 1;
+    double tiny = log2(fmax(1, (double)PART_TINY / (double)part->part_bytes)), all = log2(fmax(1, (double)OFL_PART_LARGEST / (double)part->part_bytes));
+    return 1 + SMALLER_COST * (all - tiny) + TINY_COST * tiny;
 }
 
 static double best_part(const search *s, uint32_t sequences, uint32_t chunk)
@@ -250,38 +253,48 @@ static ofl_status choose_sequences(const search *s, uint32_t *out)
     return OFL_OK;
 }
 
-static void keep_better(ofl_plan_draft *best, double *best_cost, ofl_plan_draft *draft, double cost)
+/* What a draft is made of; the draft itself is made again when it is wanted. */
+typedef struct choice {
+    const part_size *part;
+    ofl_plan_keep keep;
+    uint32_t ring_tenths;
+    double cost, step_seconds; /* INFINITY: none yet */
+    bool compute_bound;
+} choice;
+
+/* Rings in ascending size; a larger one must be better by the tolerance. `cut` is used for each in turn. */
+static ofl_status try_rings(const search *s, const part_size *part, const ofl_plan_settings *settings, ofl_plan_keep keep, const ring_list *rings,
+                            ofl_plan_draft *draft, choice *best)
 {
-    if (cost < *best_cost) {
-        ofl_plan_draft_clear(best);
-        *best = *draft;
-        *best_cost = cost;
-        memset(draft, 0, sizeof *draft);
+    double smallest = INFINITY;
+    ofl_status status = OFL_OK;
+    for (uint32_t i = 0; i < rings->count && status >= 0; i++) {
+        draft->settings = *settings;
+        draft->ring_tenths = rings->tenths[i];
+        draft->keep = keep;
+        status = ofl_plan_draft_make(s->facts, s->wish, draft);
+        if (status != OFL_OK) continue;
+        double step = draft->step.step_seconds, cost = step * part_cost(part);
+        if (step >= smallest * (1 - RING_TOLERANCE)) continue;
+        smallest = step;
+        if (cost < best->cost) *best = (choice){part, keep, rings->tenths[i], cost, step, draft->step.compute_seconds >= draft->step.link_seconds};
+        if (s->wish->force_layers || s->wish->ring_bytes != 0 || step <= draft->step.bound_seconds * (1 + RING_TOLERANCE)) break; /* larger: only more streamed */
     }
-    ofl_plan_draft_clear(draft);
+    return status < 0 ? status : OFL_OK;
 }
 
-/* Rings in ascending size; a larger one must be better by the tolerance. */
-static ofl_status try_part(const search *s, const part_size *part, const ofl_plan_settings *settings, bool head_stays, ofl_plan_draft *best, double *best_cost)
+static ofl_status try_part(const search *s, const part_size *part, const ofl_plan_settings *settings, bool quick, choice *best)
 {
-    ofl_plan_cut cut = {0};
-    ofl_status status = ofl_plan_cut_make(s->facts, part->part_bytes, settings->compute_type, &cut);
-    if (status != OFL_OK) return status;
-    double smallest = INFINITY;
-    for (size_t i = 0; i < OFL_COUNT_OF(ring_sizes) && status >= 0; i++) {
-        ofl_plan_draft draft = {.settings = *settings, .ring_tenths = ring_sizes[i], .head_stays = head_stays};
-        if (part->units > UNITS_MOST && ring_sizes[i] != 20 && ring_sizes[i] != 30) continue;
-        status = ofl_plan_cut_copy(&cut, &draft.cut);
-        if (status == OFL_OK) status = ofl_plan_draft_make(s->facts, s->wish, &draft);
-        bool alone = s->wish->force_layers || s->wish->ring_bytes != 0 || (status == OFL_OK && draft.piece_count == 0);
-        double step = status == OFL_OK ? draft.step.step_seconds : INFINITY;
-        bool improves = step < smallest * (1 - RING_TOLERANCE) || (smallest == INFINITY && status == OFL_OK);
-        if (improves) smallest = step, keep_better(best, best_cost, &draft, step * part_cost(part));
-        else ofl_plan_draft_clear(&draft);
-        if (alone && status == OFL_OK) break;
-    }
-    ofl_plan_cut_clear(&cut);
-    return status < 0 ? status : OFL_OK;
+    ofl_plan_draft draft = {0};
+    ofl_status status = ofl_plan_cut_make(s->facts, part->part_bytes, settings->compute_type, &draft.cut);
+    quick |= part->units > UNITS_MOST;
+    const ring_list *rings = quick ? &quick_rings : &all_rings;
+    if (status == OFL_OK && s->wish->cut == OFL_CUT_OFF && !s->wish->force_layers) status = try_rings(s, part, settings, OFL_KEEP_HEAD, rings, &draft, best);
+    if (status == OFL_OK && s->wish->cut != OFL_CUT_OFF && !quick) status = try_rings(s, part, settings, OFL_KEEP_ODD, rings, &draft, best);
+    if (status == OFL_OK) status = try_rings(s, part, settings, OFL_KEEP_NONE, rings, &draft, best);
+    if (status == OFL_OK && best->part == NULL) status = try_rings(s, part, settings, OFL_KEEP_NONE, &least_ring, &draft, best);
+    ofl_plan_draft_clear(&draft);
+    return status;
 }
 
 /* Part sizes by their coarse cost, best first. */
@@ -300,48 +313,75 @@ static uint32_t rank_parts(const search *s, const ofl_plan_settings *settings, c
     return count;
 }
 
-static ofl_status try_parts(const search *s, const ofl_plan_settings *settings, uint32_t most, ofl_plan_draft *out)
+/* OFL_NOT_READY: nothing fits. */
+static ofl_status choose(const search *s, const ofl_plan_settings *settings, uint32_t most, choice *out)
 {
     const part_size *ranked[PARTS_MOST];
     uint32_t count = rank_parts(s, settings, ranked), tried = 0;
-    double cost = INFINITY;
-    ofl_plan_draft best = {0};
-    ofl_status status = OFL_OK;
-    for (uint32_t i = 0; i < count && status == OFL_OK && (tried < most || cost == INFINITY); i++, tried++) {
-        status = try_part(s, ranked[i], settings, false, &best, &cost);
-        if (status == OFL_OK && s->wish->cut == OFL_CUT_OFF && !s->wish->force_layers) status = try_part(s, ranked[i], settings, true, &best, &cost);
+    choice best = {.cost = INFINITY};
+    for (uint32_t i = 0; i < count && (tried < most || best.part == NULL); i++, tried++) {
+        ofl_status status = try_part(s, ranked[i], settings, most == 1, &best);
+        if (status != OFL_OK) return status;
     }
-    if (status == OFL_OK && cost == INFINITY) status = OFL_NOT_READY;
-    if (status == OFL_OK) *out = best;
-    else ofl_plan_draft_clear(&best);
+    *out = best;
+    return best.part != NULL ? OFL_OK : OFL_NOT_READY;
+}
+
+static void settle(const search *s, uint32_t sequences, ofl_plan_settings *out)
+{
+    uint32_t chunk = OFL_CHUNK_SMALLEST;
+    (void)best_chunk(s, sequences, &chunk);
+    set_counts(s, sequences, chunk, out);
+}
+
+static ofl_status make_chosen(const search *s, const ofl_plan_settings *settings, const choice *chosen, ofl_plan_draft *out)
+{
+    ofl_plan_draft draft = {.settings = *settings, .ring_tenths = chosen->ring_tenths, .keep = chosen->keep};
+    ofl_status status = ofl_plan_cut_make(s->facts, chosen->part->part_bytes, settings->compute_type, &draft.cut);
+    if (status == OFL_OK) status = ofl_plan_draft_make(s->facts, s->wish, &draft);
+    if (status == OFL_OK) *out = draft;
+    else ofl_plan_draft_clear(&draft);
     return status;
 }
 
-static ofl_status solve(search *s, uint32_t sequences, uint32_t most, ofl_plan_draft *out)
+static ofl_status solve(const search *s, uint32_t sequences, ofl_plan_draft *out)
 {
     ofl_plan_settings settings;
-    uint32_t chunk = OFL_CHUNK_SMALLEST;
-    (void)best_chunk(s, sequences, &chunk);
-    set_counts(s, sequences, chunk, &settings);
-    return try_parts(s, &settings, most, out);
+    choice chosen;
+    settle(s, sequences, &settings);
+    ofl_status status = choose(s, &settings, TRIED_MOST, &chosen);
+    return status == OFL_OK ? make_chosen(s, &settings, &chosen, out) : status;
 }
 
-static ofl_status open_search(search *s, const ofl_plan_facts *facts, const ofl_plan_wish *wish, const ofl_plan_settings *settings)
+/* The step alone, from the best part size by formula. */
+static ofl_status solve_step(const search *s, uint32_t sequences, choice *out)
 {
+    ofl_plan_settings settings;
+    settle(s, sequences, &settings);
+    return choose(s, &settings, 1, out);
+}
+
+ofl_status ofl_plan_search_open(const ofl_plan_facts *facts, const ofl_plan_wish *wish, const ofl_plan_settings *settings, ofl_plan_search **out)
+{
+    search *s = ofl_alloc(1, sizeof *s);
+    if (s == NULL) return ofl_fail(OFL_ERROR_HOST_MEMORY, "plan: out of host memory");
     *s = (search){.facts = facts, .wish = wish, .settings = *settings};
     if (wish->force_layers) s->forced = ofl_plan_forced_layers(facts, wish->resident_layers);
-    return add_parts(s);
+    ofl_status status = add_parts(s);
+    if (status == OFL_OK) *out = s;
+    else ofl_free(s);
+    return status;
 }
 
-ofl_status ofl_plan_solve(const ofl_plan_facts *facts, const ofl_plan_wish *wish, const ofl_plan_settings *settings, ofl_plan_draft *out)
+void ofl_plan_search_close(ofl_plan_search *s) { ofl_free(s); }
+
+ofl_status ofl_plan_solve(const ofl_plan_search *s, ofl_plan_draft *out)
 {
-    search s;
     uint32_t sequences = 1;
-    ofl_status status = open_search(&s, facts, wish, settings);
-    if (status == OFL_OK) status = choose_sequences(&s, &sequences);
-    if (status == OFL_OK) status = solve(&s, sequences, TRIED_MOST, out);
-    if (status == OFL_NOT_READY) return too_big(&s, sequences);
-    if (status == OFL_OK && wish->ring_bytes != 0 && out->piece_count == 0) {
+    ofl_status status = choose_sequences(s, &sequences);
+    if (status == OFL_OK) status = solve(s, sequences, out);
+    if (status == OFL_NOT_READY) return too_big(s, sequences);
+    if (status == OFL_OK && s->wish->ring_bytes != 0 && out->piece_count == 0) {
         ofl_plan_draft_clear(out);
         return ofl_fail(OFL_ERROR_ARGUMENT, "plan: ring size: it has no effect, since the whole model fits; leave it out");
     }
@@ -349,40 +389,28 @@ ofl_status ofl_plan_solve(const ofl_plan_facts *facts, const ofl_plan_wish *wish
 }
 
 /* 1, 2, 4, … up to what fits or just past the knee, each planned anew; the planned count is among them with the forecast's own figures. */
-ofl_status ofl_plan_solve_rows(ofl_plan *plan)
+ofl_status ofl_plan_solve_rows(const ofl_plan_search *s, ofl_plan *plan)
 {
-    search s;
-    ofl_status status = open_search(&s, &plan->facts, &plan->wish, &plan->draft.settings);
-    if (status != OFL_OK) return status;
-    uint64_t most = ofl_max_u64(largest_fit(&s), plan->forecast.sequences), planned = plan->forecast.sequences;
+    ofl_status status = OFL_OK;
+    uint64_t planned = plan->forecast.sequences, most = ofl_max_u64(largest_fit(s), planned);
     if (plan->draft.settings.queue_length != 0) most = ofl_max_u64(planned, ofl_min_u64(most, plan->draft.settings.queue_length));
     for (uint64_t n = 1, last = 0; last < most && plan->row_count < OFL_PLAN_ROWS; last = n, n = ofl_min_u64(n * 2, most)) {
         if (last < planned && planned < n) n = planned;
-        ofl_plan_draft draft = {0};
-        status = n == planned ? OFL_OK : solve(&s, (uint32_t)n, 1, &draft);
-        if (status == OFL_NOT_READY) return OFL_OK;
-        if (status != OFL_OK) return status;
-        double step = n == planned ? plan->draft.step.step_seconds : draft.step.step_seconds;
-        bool past_knee = n >= planned && (n == planned ? !plan->forecast.link_bound : draft.step.compute_seconds > draft.step.link_seconds);
-        plan->rows[plan->row_count++] = (ofl_plan_row){(uint32_t)n, step, (double)n / step};
-        ofl_plan_draft_clear(&draft);
-        if (past_knee) break;
+        choice row = {.step_seconds = plan->draft.step.step_seconds, .compute_bound = !plan->forecast.link_bound};
+        if (n != planned) status = solve_step(s, (uint32_t)n, &row);
+        if (status != OFL_OK) return status == OFL_NOT_READY ? OFL_OK : status;
+        plan->rows[plan->row_count++] = (ofl_plan_row){(uint32_t)n, row.step_seconds, (double)n / row.step_seconds};
+        if (n >= planned && row.compute_bound) break;
     }
     return OFL_OK;
 }
 
 /* What the throughput objective would reach with the same job. */
-ofl_status ofl_plan_solve_throughput(const ofl_plan *plan, uint32_t *sequences_out, double *rate_out)
+ofl_status ofl_plan_solve_throughput(const ofl_plan_search *s, uint32_t *sequences_out, double *rate_out)
 {
-    search s;
-    ofl_plan_wish wish = plan->wish;
-    ofl_plan_draft draft = {0};
-    wish.sequences = 0;
-    ofl_status status = open_search(&s, &plan->facts, &wish, &plan->draft.settings);
-    if (status != OFL_OK) return status;
-    *sequences_out = best_sequences(&s, largest_fit(&s));
-    status = solve(&s, *sequences_out, 1, &draft);
-    if (status == OFL_OK) *rate_out = *sequences_out / draft.step.step_seconds;
-    ofl_plan_draft_clear(&draft);
+    choice chosen = {.step_seconds = INFINITY};
+    *sequences_out = best_sequences(s, largest_fit(s));
+    ofl_status status = solve_step(s, *sequences_out, &chosen);
+    *rate_out = *sequences_out / chosen.step_seconds;
     return status < 0 ? status : OFL_OK;
 }

@@ -3,8 +3,9 @@
 
 #include <string.h>
 
-#define ROW_STEP 16u          /* rows of a part are a multiple of it … */
-#define ROW_STEP_FROM 128u    /* … where a part has at least so many */
+#define ROW_STEP 16u    /* rows of a part are a multiple of it, or of half of it and so on, … */
+#define UNITS_POSSIBLE (1u << 22)
+#define STEPS_LEAST 32u /* … so that a part has at least so many steps, and parts differ by 3 % at most */
 
 typedef struct cutter {
     const ofl_plan_facts *facts;
@@ -13,7 +14,7 @@ typedef struct cutter {
     uint64_t pending;    /* first slice that no unit has yet */
     uint64_t open_bytes; /* of matrices in the last unit */
     bool open;           /* the last unit may take more matrices */
-    bool block_has_unit;
+    bool block_has_unit, too_many;
     int32_t block;
 } cutter;
 
@@ -23,29 +24,6 @@ void ofl_plan_cut_clear(ofl_plan_cut *cut)
     ofl_free(cut->units);
     ofl_free(cut->loads);
     memset(cut, 0, sizeof *cut);
-}
-
-static void *copy_array(const void *from, uint64_t count, uint64_t size)
-{
-    void *to = ofl_alloc(count, size);
-    if (to != NULL && count != 0) memcpy(to, from, (size_t)(count * size));
-    return to;
-}
-
-ofl_status ofl_plan_cut_copy(const ofl_plan_cut *from, ofl_plan_cut *out)
-{
-    ofl_plan_cut copy = *from;
-    copy.slices = copy_array(from->slices, from->slice_count, sizeof *from->slices);
-    copy.units = copy_array(from->units, from->unit_count, sizeof *from->units);
-    copy.loads = copy_array(from->loads, from->unit_count, sizeof *from->loads);
-    copy.slice_capacity = copy.slice_count;
-    copy.unit_capacity = copy.load_capacity = copy.unit_count;
-    if (copy.slices == NULL || copy.units == NULL || copy.loads == NULL) {
-        ofl_plan_cut_clear(&copy);
-        return ofl_fail(OFL_ERROR_HOST_MEMORY, "plan: out of host memory");
-    }
-    *out = copy;
-    return OFL_OK;
 }
 
 static bool push_slice(cutter *c, uint32_t tensor, uint64_t first, uint64_t rows)
@@ -93,7 +71,8 @@ static bool end_block(cutter *c)
 static uint64_t part_count(const ofl_plan_tensor *t, uint64_t part_bytes, uint64_t *step_out, uint64_t *steps_out)
 {
     uint64_t parts = t->bytes / part_bytes + (t->bytes % part_bytes != 0);
-    uint64_t step = t->rows / parts >= ROW_STEP_FROM ? ROW_STEP : 1;
+    uint64_t step = ROW_STEP;
+    while (step > 1 && t->rows / parts / step < STEPS_LEAST) step /= 2;
     uint64_t steps = t->rows / step + (t->rows % step != 0);
     while (parts < steps && (steps + parts - 1) / parts * step * t->row_bytes > part_bytes) parts++;
     *step_out = step;
@@ -105,6 +84,8 @@ static bool push_parts(cutter *c, uint32_t tensor, uint64_t part_bytes)
 {
     const ofl_plan_tensor *t = &c->facts->tensors[tensor];
     uint64_t step, steps, parts = part_count(t, part_bytes, &step, &steps), first = 0;
+    c->too_many = parts > UNITS_POSSIBLE - ofl_min_u64(UNITS_POSSIBLE, c->cut->unit_count);
+    if (c->too_many) return false;
     for (uint64_t i = 0; i < parts; i++) {
         uint64_t end = i + 1 == parts ? t->rows : (i + 1) * steps / parts * step;
         if (!start_unit(c) || !push_slice(c, tensor, first, end - first)) return false;
@@ -207,37 +188,60 @@ static bool push_lookups(cutter *c)
 ofl_status ofl_plan_cut_make(const ofl_plan_facts *facts, uint64_t part_bytes, ofl_compute_type compute_type, ofl_plan_cut *out)
 {
     ofl_plan_cut cut = {.part_bytes = part_bytes};
+    uint64_t about = facts->tensor_count + (part_bytes != 0 ? ofl_min_u64(facts->dense_bytes / part_bytes, 65536) : 0);
     cutter c = {.facts = facts, .cut = &cut, .block = OFL_BLOCK_INPUT};
     c.compute_dtype = compute_type == OFL_COMPUTE_F32 ? OFL_DTYPE_F32 : OFL_DTYPE_BF16;
+    if (!ofl_grow((void **)&cut.slices, &cut.slice_capacity, about, sizeof *cut.slices)) goto failed;
     for (uint32_t i = 0; i < facts->tensor_count; i++) {
-        if (ofl_plan_is_dense(&facts->tensors[i]) && !push_tensor(&c, i)) goto no_memory;
+        if (ofl_plan_is_dense(&facts->tensors[i]) && !push_tensor(&c, i)) goto failed;
     }
-    if (!end_block(&c)) goto no_memory;
+    if (!end_block(&c)) goto failed;
     cut.unit_slice_count = (uint32_t)cut.slice_count;
     for (uint32_t i = 0; i < cut.unit_count; i++) sum_unit(&c, i);
     cut.largest_unit = ofl_max_u64(cut.largest_unit, cut.largest_block_unit);
     place_attention(&c);
-    if (!push_lookups(&c)) goto no_memory;
+    if (!push_lookups(&c)) goto failed;
     *out = cut;
     return OFL_OK;
 
-no_memory:
+failed:
     ofl_plan_cut_clear(&cut);
+    if (c.too_many)
+        return ofl_fail(OFL_ERROR_ARGUMENT, "plan: parts of %llu bytes make more than %u units of this model; give a larger part size",
+                        (unsigned long long)part_bytes, UNITS_POSSIBLE);
     return ofl_fail(OFL_ERROR_HOST_MEMORY, "plan: out of host memory while cutting %u tensors", (unsigned)facts->tensor_count);
 }
 
+static uint64_t lay_out_unit(ofl_plan_cut *cut, ofl_unit *unit)
+{
+    unit->piece_bytes = unit->streamed_bytes = 0;
+    for (uint32_t j = 0; j < unit->slice_count; j++) {
+        ofl_slice *slice = &cut->slices[unit->slice_first + j];
+        slice->piece_offset = 0;
+        if (slice->tier == OFL_TIER_DEVICE) continue;
+        slice->piece_offset = unit->piece_bytes;
+        unit->piece_bytes += ofl_plan_align(slice->bytes);
+        unit->streamed_bytes += slice->bytes;
+    }
+    return unit->piece_bytes;
+}
+
+/* Pieces of nearly the largest size take as much room as that one: equal pieces leave no gaps at the ring's end. */
 void ofl_plan_cut_layout(ofl_plan_cut *cut)
 {
+    uint64_t largest = 0;
+    for (uint64_t i = 0; i < cut->unit_count; i++) largest = ofl_max_u64(largest, lay_out_unit(cut, &cut->units[i]));
     for (uint64_t i = 0; i < cut->unit_count; i++) {
-        ofl_unit *unit = &cut->units[i];
-        unit->piece_bytes = unit->streamed_bytes = 0;
-        for (uint32_t j = 0; j < unit->slice_count; j++) {
-            ofl_slice *slice = &cut->slices[unit->slice_first + j];
-            slice->piece_offset = 0;
-            if (slice->tier == OFL_TIER_DEVICE) continue;
-            slice->piece_offset = unit->piece_bytes;
-            unit->piece_bytes += ofl_plan_align(slice->bytes);
-            unit->streamed_bytes += slice->bytes;
-        }
+        if (cut->units[i].piece_bytes > largest / 16 * 15) cut->units[i].piece_bytes = largest;
     }
+}
+
+uint64_t ofl_plan_piece_data(const ofl_plan_cut *cut, const ofl_unit *unit)
+{
+    uint64_t end = 0;
+    for (uint32_t i = 0; i < unit->slice_count; i++) {
+        const ofl_slice *slice = &cut->slices[unit->slice_first + i];
+        if (slice->tier != OFL_TIER_DEVICE) end = slice->piece_offset + slice->bytes;
+    }
+    return end;
 }
