@@ -42,7 +42,7 @@ static void test_characters_come_whole(void **state)
 static void test_stop_strings_span_tokens(void **state)
 {
     (void)state;
-    static const char *const end[] = {"END"}, *const prefix[] = {"ENDING", "END"}, *const inner[] = {"abcd", "c"}, *const same[] = {"bc", "abc"};
+    static const char *const end[] = {"END"}, *const prefix[] = {"ENDING", "END"}, *const inner[] = {"abcd", "c"}, *const same[] = {"bc", "abc"}, *const turned[] = {"abc", "bc"};
     static const char *const twice[] = {"aab"};
     static const piece spanning[] = {PIECE("xE"), PIECE("N"), PIECE("Dy"), PIECE("more")}, partial[] = {PIECE("xE"), PIECE("N")};
     static const piece whole[] = {PIECE("x abcd")}, split[] = {PIECE("x a"), PIECE("b"), PIECE("c"), PIECE("d")};
@@ -54,6 +54,7 @@ static void test_stop_strings_span_tokens(void **state)
     ASSERT_ANSWER(inner, whole, "x ab", true);
     ASSERT_ANSWER(inner, split, "x ab", true);
     ASSERT_ANSWER(same, whole, "x ", true);
+    ASSERT_ANSWER(turned, whole, "x ", true);
     ASSERT_ANSWER(twice, repeated, "a", true);
 }
 

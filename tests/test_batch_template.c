@@ -112,6 +112,7 @@ static void test_families_by_name(void **state)
     assert_prompt("gemma", NULL, CHAT_GEMMA, two, 2, "<bos><start_of_turn>user\nRule.\n\nhi<end_of_turn>\n<start_of_turn>model\n");
     assert_prompt("metaspace", NULL, CHAT_MISTRAL, two, 2, "<s>[INST] Rule.\n\n hi [/INST]");
     assert_prompt("metaspace", NULL, CHAT_MISTRAL, turns, 3, "<s>[INST] a[/INST] b</s>[INST] c[/INST]");
+    assert_prompt("metaspace", "{{ \"[INST]\" + m.content }}", CHAT_MISTRAL, turns, 3, "<s>[INST]a[/INST]b</s>[INST]c[/INST]"); /* no text here starts the prompt */
     assert_prompt("prepend", NULL, CHAT_MISTRAL, turns, 3, "<s> [INST] a [/INST] b</s> [INST] c [/INST]"); /* each piece of text gets its space there */
     assert_prompt("qwen2", NULL, CHAT_NONE, turns, 3, "a\nb\nc");
     assert_prompt("prepend", NULL, CHAT_NONE, turns, 1, "<s> a");
@@ -136,6 +137,7 @@ static void test_what_a_chatml_template_says(void **state)
         {"{% set system_message = \"A 'set' one.\" %}{{ '<|im_start|>system\\n' + system_message + '<|im_end|>' }}", "A 'set' one."},
         {"{{ '<|im_start|>system\\n<|im_end|>\\n' }}", NULL},
         {"{{ '<|im_start|>system\\nnever ends", NULL},
+        {"{% <|im_start|>system\nin code<|im_end|> %}", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         if (cases[i].system == NULL) (void)snprintf(wanted, sizeof wanted, "%s", tail);

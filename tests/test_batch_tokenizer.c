@@ -297,7 +297,35 @@ static void test_settings_beside_the_tokenizer(void **state)
     tokenizer_close(t);
 }
 
-/* The pieces of "1a, b" by each way of splitting at letters. */
+static void test_settings_of_the_model(void **state)
+{
+    (void)state;
+    token_list list = {0};
+#define UNREACHED "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"c\":3,\"<u>\":4},\"merges\":[]}}"
+    tokenizer *whole = open_texts("whole", "{\"model\":{\"type\":\"BPE\",\"ignore_merges\":true,\"unk_token\":\"<u>\",\"fuse_unk\":true," UNREACHED, NULL, NULL, OFL_OK, NULL);
+    tokenizer *merged = open_texts("merged", "{\"model\":{\"type\":\"BPE\",\"unk_token\":\"<u>\"," UNREACHED, NULL, NULL, OFL_OK, NULL);
+    golden_encode(whole, "ab", false, &list);
+    assert_int_equal(list.count, 1);
+    golden_encode(merged, "ab", false, &list);
+    assert_int_equal(list.count, 2);
+    golden_encode(whole, "xyazz", false, &list); /* a run of unknown characters is one */
+    assert_int_equal(list.count, 3);
+    golden_encode(merged, "xyazz", false, &list);
+    assert_int_equal(list.count, 5);
+    assert_int_equal(list.ids[0], 4);
+    tokenizer_close(whole);
+    tokenizer_close(merged);
+    tokenizer *first = golden_tokenizer("metaspace");
+    golden_encode(first, "e</s>e", true, &list); /* only what starts the text gets a space */
+    size_t bytes;
+    char *text = golden_decode(first, &list, &bytes);
+    assert_string_equal(text, " ee");
+    free(text);
+    tokens_free(&list);
+    tokenizer_close(first);
+}
+
+/* The pieces of a text by each way of splitting at letters. */
 static ofl_status note_word(void *context, const char *word, size_t bytes)
 {
     strncat(strcat(context, "["), word, bytes);
@@ -335,6 +363,7 @@ static void test_named_pretokenizers(void **state)
         const char *name, *text, *wanted;
     } cases[] = {
         {"gpt-2", "I'll see 123 dogs  now", "[I]['ll][ see][ 123][ dogs][ ][ now]"},
+        {"gpt-2", "a\u3000\u3000b\u00a0c", "[a][\u3000][\u3000][b][\u00a0][c]"},
         {"smollm", "at 123.", "[at][ ][1][2][3][.]"},
         {"llama-bpe", "HE'LL pay 12345\n\n x", "[HE]['LL][ pay][ ][123][45][\n\n][ x]"},
         {"qwen2", "HE'LL 123", "[HE]['LL][ ][1][2][3]"},
@@ -364,6 +393,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_ids_equal_the_reference),  cmocka_unit_test(test_random_text_comes_back),  cmocka_unit_test(test_long_words_are_no_trap),
     cmocka_unit_test(test_only_markup_makes_control_tokens), cmocka_unit_test(test_special_ids),     cmocka_unit_test(test_invalid_text_is_refused),
     cmocka_unit_test(test_broken_folders_are_refused), cmocka_unit_test(test_settings_beside_the_tokenizer), cmocka_unit_test(test_ways_of_splitting),
-    cmocka_unit_test(test_named_pretokenizers),      cmocka_unit_test(test_damaged_files_do_no_harm),
+    cmocka_unit_test(test_named_pretokenizers),      cmocka_unit_test(test_damaged_files_do_no_harm), cmocka_unit_test(test_settings_of_the_model),
 };
 TEST_MAIN(tests)
