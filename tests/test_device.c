@@ -1,4 +1,5 @@
-/* What every device does, whatever its back end: run on the simulated device (both clocks, several seeds), or on the device that OFLOAD_TEST_DEVICE names. Waits and bytes only: no time is asserted here beyond "at least". */
+/* What every device does, whatever its back end: run on the simulated device (both clocks, several seeds), or on the device that
+ * OFLOAD_TEST_DEVICE names. Waits and bytes only: no time is asserted here beyond "at least". */
 #include "support/support.h"
 
 #include <pthread.h>
@@ -146,7 +147,8 @@ static void test_copies_carry_the_bytes(void **state)
     to_host(&r, 0, 1, 0, PIECE);
     assert_ok(ofl_stream_wait(r.device, r.streams[0]));
     assert_memory_equal(r.pinned[0], r.pinned[1], PIECE);
-    assert_ok(ofl_copy(r.device, r.streams[0], OFL_HOST_TO_DEVICE, r.on_device[0] + 3, r.pinned[0] + 5, 7, OFL_HOST_PINNED)); /* any address, any size */
+    assert_ok(ofl_copy(r.device, r.streams[0], OFL_HOST_TO_DEVICE, r.on_device[0] + 3, r.pinned[0] + 5, 7,
+                       OFL_HOST_PINNED)); /* any address, any size */
     to_host(&r, 0, 1, 0, PIECE);
     assert_ok(ofl_stream_wait(r.device, r.streams[0]));
     assert_memory_equal(r.pinned[1], r.pinned[0], 3);
@@ -336,7 +338,8 @@ static void *drive_lane(void *argument)
     for (uint64_t i = 0; i < 20 && l->status == OFL_OK; i++) {
         fill(host, half, l->seed + i);
         l->status = ofl_copy(l->device, stream, OFL_HOST_TO_DEVICE, on_device, host, half, OFL_HOST_PINNED);
-        if (l->status == OFL_OK) l->status = ofl_copy(l->device, stream, OFL_DEVICE_TO_HOST, (char *)host + half, on_device, half, OFL_HOST_PINNED);
+        if (l->status == OFL_OK)
+            l->status = ofl_copy(l->device, stream, OFL_DEVICE_TO_HOST, (char *)host + half, on_device, half, OFL_HOST_PINNED);
         if (l->status == OFL_OK) l->status = ofl_event_record(l->device, event, stream);
         if (l->status == OFL_OK) l->status = ofl_event_wait(l->device, event);
         if (memcmp(host, (char *)host + half, half) != 0) l->wrong++;

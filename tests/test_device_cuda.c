@@ -1,5 +1,5 @@
-/* The CUDA back end. Plain: what it says on a machine where it cannot run. With the stand-in runtime of tests/fakecuda loaded (a CTest of its own): which device is
- * meant, and every call of the runtime failed in turn. */
+/* The CUDA back end. Plain: what it says on a machine where it cannot run. With the stand-in runtime of tests/fakecuda loaded (a CTest of
+ * its own): which device is meant, and every call of the runtime failed in turn. */
 #include "support/support.h"
 
 #include <dlfcn.h>
@@ -13,7 +13,8 @@ static int (*last_error)(void);
 
 static void find_fake(void)
 {
-    void *live = dlsym(RTLD_DEFAULT, "fakecuda_live"), *fired = dlsym(RTLD_DEFAULT, "fakecuda_fired"), *last = dlsym(RTLD_DEFAULT, "cudaPeekAtLastError");
+    void *live = dlsym(RTLD_DEFAULT, "fakecuda_live"), *fired = dlsym(RTLD_DEFAULT, "fakecuda_fired"),
+         *last = dlsym(RTLD_DEFAULT, "cudaPeekAtLastError");
     memcpy(&fake_live, &live, sizeof fake_live);
     memcpy(&fake_fired, &fired, sizeof fake_fired);
     memcpy(&last_error, &last, sizeof last_error);
@@ -118,7 +119,8 @@ static void test_simulated_time_is_refused(void **state)
     ofl_device_close(device);
 }
 
-/* One of everything, all that was made taken back whatever fails. Registers other memory each time, since a lost device does not give it back. */
+/* One of everything, all that was made taken back whatever fails. Registers other memory each time, since a lost device does not give it
+ * back. */
 static ofl_status use_device(const char *spec)
 {
     enum { PAGES = 2 * 4096, RUNS = 256 };
@@ -160,7 +162,8 @@ static ofl_status use_device(const char *spec)
     return status;
 }
 
-/* Every call of the runtime fails once, with an error that passes: a status and a sentence, and at most the one thing whose release failed stays behind. */
+/* Every call of the runtime fails once, with an error that passes: a status and a sentence, and at most the one thing whose release failed
+ * stays behind. */
 static void test_every_call_may_fail(void **state)
 {
     (void)state;
@@ -236,8 +239,12 @@ static void test_every_allocation_may_fail(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_a_machine_without_it_says_so), cmocka_unit_test(test_why_there_is_no_device),   cmocka_unit_test(test_which_device),
-    cmocka_unit_test(test_simulated_time_is_refused),    cmocka_unit_test(test_every_call_may_fail),      cmocka_unit_test(test_every_allocation_may_fail),
+    cmocka_unit_test(test_a_machine_without_it_says_so),
+    cmocka_unit_test(test_why_there_is_no_device),
+    cmocka_unit_test(test_which_device),
+    cmocka_unit_test(test_simulated_time_is_refused),
+    cmocka_unit_test(test_every_call_may_fail),
+    cmocka_unit_test(test_every_allocation_may_fail),
     cmocka_unit_test(test_what_a_failure_means),
 };
 

@@ -44,7 +44,8 @@ static void down(const rig *r, int stream, uint64_t bytes)
 
 static void up(const rig *r, int stream, uint64_t bytes)
 {
-    assert_ok(ofl_copy(r->device, r->streams[stream], OFL_DEVICE_TO_HOST, r->pinned + 4 * MB, r->on_device + 4 * MB, bytes, OFL_HOST_PINNED));
+    assert_ok(
+        ofl_copy(r->device, r->streams[stream], OFL_DEVICE_TO_HOST, r->pinned + 4 * MB, r->on_device + 4 * MB, bytes, OFL_HOST_PINNED));
 }
 
 static void wait_all(const rig *r)
@@ -152,8 +153,10 @@ static void test_copies_must_lie_in_their_memory(void **state)
     char outside[16];
     assert_status(ofl_copy(r.device, r.streams[0], OFL_HOST_TO_DEVICE, outside, r.pinned, 16, OFL_HOST_PINNED), OFL_ERROR_ARGUMENT);
     assert_status(ofl_copy(r.device, r.streams[0], OFL_HOST_TO_DEVICE, r.on_device, outside, 16, OFL_HOST_PINNED), OFL_ERROR_ARGUMENT);
-    assert_status(ofl_copy(r.device, r.streams[0], OFL_HOST_TO_DEVICE, r.on_device + 1, r.pinned, 8 * MB, OFL_HOST_PINNED), OFL_ERROR_ARGUMENT);
-    assert_status(ofl_copy(r.device, r.streams[0], OFL_DEVICE_TO_HOST, r.pinned + 1, r.on_device, 8 * MB, OFL_HOST_PINNED), OFL_ERROR_ARGUMENT);
+    assert_status(ofl_copy(r.device, r.streams[0], OFL_HOST_TO_DEVICE, r.on_device + 1, r.pinned, 8 * MB, OFL_HOST_PINNED),
+                  OFL_ERROR_ARGUMENT);
+    assert_status(ofl_copy(r.device, r.streams[0], OFL_DEVICE_TO_HOST, r.pinned + 1, r.on_device, 8 * MB, OFL_HOST_PINNED),
+                  OFL_ERROR_ARGUMENT);
     assert_status(ofl_stream_query(r.device, r.streams[0]), OFL_OK);
     rig_close(&r);
 }

@@ -87,7 +87,8 @@ OFL_API ofl_status ofl_event_query(ofl_device *device, ofl_event *event); /* OFL
 OFL_API ofl_status ofl_event_wait(ofl_device *device, ofl_event *event);  /* blocks the host */
 
 /* Queues a copy in `stream`. `memory` says what the host side is; with OFL_HOST_PINNED the call does not wait, and both sides must stay valid until it is done.
- * OFL_ERROR_ARGUMENT: said to be pinned, but not page-locked (by ofl_device_host_alloc or _register, on cuda also by the caller's own means); or (sim) the device side is not in one allocation.
+ * OFL_ERROR_ARGUMENT: said to be pinned, but not page-locked (by ofl_device_host_alloc or _register, on cuda also by the caller's own means);
+ * or (sim) the device side is not in one allocation.
  * OFL_HOST_PAGEABLE: the host side may be used again when the call returns; on sim the copy is done then. 0 bytes: nothing. */
 OFL_API ofl_status ofl_copy(ofl_device *device, ofl_stream *stream, ofl_direction direction, void *to, const void *from, uint64_t bytes,
                             ofl_host_memory memory);

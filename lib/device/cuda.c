@@ -103,21 +103,24 @@ static ofl_status out_of_device_memory(cudaError_t error, uint64_t bytes)
     forget_error();
     size_t available = 0, total = 0;
     quietly(cudaMemGetInfo(&available, &total));
-    return ofl_fail_room(OFL_ERROR_DEVICE_MEMORY, bytes, available, "cudaMalloc: %llu bytes of device memory asked for, %llu free; plan for less",
-                         (unsigned long long)bytes, (unsigned long long)available);
+    return ofl_fail_room(OFL_ERROR_DEVICE_MEMORY, bytes, available,
+                         "cudaMalloc: %llu bytes of device memory asked for, %llu free; plan for less", (unsigned long long)bytes,
+                         (unsigned long long)available);
 }
 
 static ofl_status out_of_pinned_memory(cudaError_t error, uint64_t bytes, const char *call)
 {
     if (error != cudaErrorMemoryAllocation) return ofl_cuda_check(error, call);
     forget_error();
-    return ofl_fail_room(OFL_ERROR_PINNED_MEMORY, bytes, 0, "%s: this machine cannot page-lock %llu bytes more; leave more in pageable memory", call,
+    return ofl_fail_room(OFL_ERROR_PINNED_MEMORY, bytes, 0,
+                         "%s: this machine cannot page-lock %llu bytes more; leave more in pageable memory", call,
                          (unsigned long long)bytes);
 }
 
 static ofl_status reserve(cuda_device *device)
 {
-    return ofl_ledger_reserve(&device->ledger) ? OFL_OK : ofl_fail(OFL_ERROR_HOST_MEMORY, "device %s: out of host memory", device->base.spec);
+    return ofl_ledger_reserve(&device->ledger) ? OFL_OK
+                                               : ofl_fail(OFL_ERROR_HOST_MEMORY, "device %s: out of host memory", device->base.spec);
 }
 
 static ofl_status alloc(ofl_device *base, uint64_t bytes, void **out)
@@ -208,7 +211,8 @@ static ofl_status host_register(ofl_device *base, const void *pointer, uint64_t 
         cudaError_t error = page_lock(device, writable, bytes);
         if (error != cudaSuccess) status = out_of_pinned_memory(error, bytes, "cudaHostRegister");
     }
-    if (status == OFL_OK) ofl_ledger_add(&device->ledger, (ofl_ledger_entry){writable, bytes, pinned_count(pointer, bytes), NULL, OFL_LEDGER_REGISTERED});
+    if (status == OFL_OK)
+        ofl_ledger_add(&device->ledger, (ofl_ledger_entry){writable, bytes, pinned_count(pointer, bytes), NULL, OFL_LEDGER_REGISTERED});
     unlock(device);
     return status;
 }
@@ -222,7 +226,9 @@ static ofl_status host_unregister(ofl_device *base, const void *pointer)
     lock(device);
     bool known = ofl_ledger_take(&device->ledger, pointer, OFL_LEDGER_REGISTERED, &entry);
     unlock(device);
-    if (!known) return ofl_fail(OFL_ERROR_STATE, "ofl_device_host_unregister: nothing is registered at this address; give the one that was registered");
+    if (!known)
+        return ofl_fail(OFL_ERROR_STATE,
+                        "ofl_device_host_unregister: nothing is registered at this address; give the one that was registered");
     return ofl_cuda_check(cudaHostUnregister(entry.pointer), "cudaHostUnregister");
 }
 
@@ -246,7 +252,8 @@ static ofl_status host_address(ofl_device *base, const void *host, const void **
     cudaError_t error = cudaHostGetDevicePointer(&address, start, 0);
     if (error == cudaErrorInvalidValue) {
         forget_error();
-        return ofl_fail_code(OFL_ERROR_ARGUMENT, (int64_t)error, "ofl_device_host_address: the address is not in page-locked memory; register it first");
+        return ofl_fail_code(OFL_ERROR_ARGUMENT, (int64_t)error,
+                             "ofl_device_host_address: the address is not in page-locked memory; register it first");
     }
     status = ofl_cuda_check(error, "cudaHostGetDevicePointer");
     if (status == OFL_OK) *device_out = (char *)address + ((const char *)host - start);
@@ -330,22 +337,27 @@ static ofl_status check_pinned(cuda_device *device, const void *host, uint64_t b
     return ofl_fail(OFL_ERROR_ARGUMENT, "ofl_copy: the host side is not page-locked; register it first or say OFL_HOST_PAGEABLE");
 }
 
-static ofl_status copy(ofl_device *base, ofl_stream *stream, ofl_direction direction, void *to, const void *from, uint64_t bytes, ofl_host_memory kind)
+static ofl_status copy(ofl_device *base, ofl_stream *stream, ofl_direction direction, void *to, const void *from, uint64_t bytes,
+                       ofl_host_memory kind)
 {
     cuda_device *device = cuda_of(base);
     bool down = direction == OFL_HOST_TO_DEVICE;
     ofl_status status = enter(device);
     if (status == OFL_OK && kind == OFL_HOST_PINNED) status = check_pinned(device, down ? from : to, bytes);
     if (status != OFL_OK) return status;
-    status = ofl_cuda_check(cudaMemcpyAsync(to, from, (size_t)bytes, down ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, stream_of(stream)), "cudaMemcpyAsync");
+    status =
+        ofl_cuda_check(cudaMemcpyAsync(to, from, (size_t)bytes, down ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, stream_of(stream)),
+                       "cudaMemcpyAsync");
     /* Whether the runtime is done with pageable memory when it returns depends on the machine. */
-    if (status == OFL_OK && kind == OFL_HOST_PAGEABLE) status = ofl_cuda_check(cudaStreamSynchronize(stream_of(stream)), "cudaStreamSynchronize");
+    if (status == OFL_OK && kind == OFL_HOST_PAGEABLE)
+        status = ofl_cuda_check(cudaStreamSynchronize(stream_of(stream)), "cudaStreamSynchronize");
     return status;
 }
 
 static ofl_status only_simulated(const ofl_device *device, const char *call)
 {
-    return ofl_fail(OFL_ERROR_UNSUPPORTED, "%s: device %s is not simulated; launch kernels through CUDA, and real time passes by itself", call, device->spec);
+    return ofl_fail(OFL_ERROR_UNSUPPORTED, "%s: device %s is not simulated; launch kernels through CUDA, and real time passes by itself",
+                    call, device->spec);
 }
 
 static ofl_status launch(ofl_device *base, ofl_stream *stream, void (*function)(void *), void *context, double seconds)

@@ -22,7 +22,8 @@ typedef struct cuda_device {
 
 extern const ofl_backend ofl_cuda_backend;
 
-/* OFL_OK, or the failure of `call` in a sentence. The runtime's memory of it is cleared: a caller who asks for its own last error must not find ours. */
+/* OFL_OK, or the failure of `call` in a sentence. The runtime's memory of it is cleared: a caller who asks for its own last error must not
+ * find ours. */
 ofl_status ofl_cuda_check(cudaError_t error, const char *call);
 
 #endif

@@ -19,13 +19,16 @@ static ofl_status count_devices(const char *whole, int *count)
     if (error == cudaSuccess && *count > 0) return OFL_OK;
     (void)cudaGetLastError();
     if (driver == 0)
-        return ofl_fail_code(OFL_ERROR_NO_DRIVER, (int64_t)error,
-                             "device %.80s: this machine has no NVIDIA driver, or it does not answer; install it, or use a simulated device (sim:…)", whole);
+        return ofl_fail_code(
+            OFL_ERROR_NO_DRIVER, (int64_t)error,
+            "device %.80s: this machine has no NVIDIA driver, or it does not answer; install it, or use a simulated device (sim:…)", whole);
     if (error == cudaErrorInsufficientDriver)
-        return ofl_fail_code(OFL_ERROR_NO_DRIVER, (int64_t)error, "device %.80s: the NVIDIA driver is for CUDA %d.%d, this build needs %d.%d; update the driver",
-                             whole, driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+        return ofl_fail_code(OFL_ERROR_NO_DRIVER, (int64_t)error,
+                             "device %.80s: the NVIDIA driver is for CUDA %d.%d, this build needs %d.%d; update the driver", whole,
+                             driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
     if (error == cudaSuccess || error == cudaErrorNoDevice)
-        return ofl_fail_code(OFL_ERROR_NO_DEVICE, (int64_t)error, "device %.80s: the NVIDIA driver shows no device; see nvidia-smi and CUDA_VISIBLE_DEVICES", whole);
+        return ofl_fail_code(OFL_ERROR_NO_DEVICE, (int64_t)error,
+                             "device %.80s: the NVIDIA driver shows no device; see nvidia-smi and CUDA_VISIBLE_DEVICES", whole);
     return ofl_cuda_check(error, "cudaGetDeviceCount");
 }
 
@@ -68,7 +71,9 @@ static ofl_status find_by_number(const char *text, const char *whole, int count,
             return ofl_fail(OFL_ERROR_ARGUMENT, "device \"%.80s\": give cuda:N, cuda:GPU-UUID or cuda:DOMAIN:BUS:DEVICE.FUNCTION", whole);
         value = value * 10 + (*at - '0');
     }
-    if (value >= count) return ofl_fail(OFL_ERROR_NO_DEVICE, "device %.80s: this machine has %d CUDA device%s, counted from 0", whole, count, count == 1 ? "" : "s");
+    if (value >= count)
+        return ofl_fail(OFL_ERROR_NO_DEVICE, "device %.80s: this machine has %d CUDA device%s, counted from 0", whole, count,
+                        count == 1 ? "" : "s");
     *ordinal = value;
     return OFL_OK;
 }

@@ -30,7 +30,8 @@ static ofl_status open_backend(const char *spec, ofl_device **out)
 #ifdef OFLOAD_HAVE_CUDA
         return ofl_cuda_open(spec + 5, spec, out);
 #else
-        return ofl_fail(OFL_ERROR_UNSUPPORTED, "device %s: this library was built without CUDA; build it where a CUDA toolkit is installed, or use a sim: device",
+        return ofl_fail(OFL_ERROR_UNSUPPORTED,
+                        "device %s: this library was built without CUDA; build it where a CUDA toolkit is installed, or use a sim: device",
                         spec);
 #endif
     }
@@ -117,7 +118,8 @@ ofl_status ofl_device_host_register(ofl_device *device, const void *pointer, uin
     REQUIRE(device, "ofl_device_host_register", "device");
     REQUIRE(pointer, "ofl_device_host_register", "memory");
     if (bytes == 0) return ofl_fail(OFL_ERROR_ARGUMENT, "ofl_device_host_register: 0 bytes given");
-    if (bytes > UINTPTR_MAX - (uintptr_t)pointer) return ofl_fail(OFL_ERROR_OVERFLOW, "ofl_device_host_register: the range ends beyond the address space");
+    if (bytes > UINTPTR_MAX - (uintptr_t)pointer)
+        return ofl_fail(OFL_ERROR_OVERFLOW, "ofl_device_host_register: the range ends beyond the address space");
     return device->backend->host_register(device, pointer, bytes);
 }
 
@@ -207,12 +209,15 @@ ofl_status ofl_event_wait(ofl_device *device, ofl_event *event)
     return device->backend->event_wait(device, event);
 }
 
-ofl_status ofl_copy(ofl_device *device, ofl_stream *stream, ofl_direction direction, void *to, const void *from, uint64_t bytes, ofl_host_memory memory)
+ofl_status ofl_copy(ofl_device *device, ofl_stream *stream, ofl_direction direction, void *to, const void *from, uint64_t bytes,
+                    ofl_host_memory memory)
 {
     REQUIRE(device, "ofl_copy", "device");
     REQUIRE(stream, "ofl_copy", "stream");
-    if (direction != OFL_HOST_TO_DEVICE && direction != OFL_DEVICE_TO_HOST) return ofl_fail(OFL_ERROR_ARGUMENT, "ofl_copy: unknown direction %d", (int)direction);
-    if (memory != OFL_HOST_PAGEABLE && memory != OFL_HOST_PINNED) return ofl_fail(OFL_ERROR_ARGUMENT, "ofl_copy: unknown kind of host memory %d", (int)memory);
+    if (direction != OFL_HOST_TO_DEVICE && direction != OFL_DEVICE_TO_HOST)
+        return ofl_fail(OFL_ERROR_ARGUMENT, "ofl_copy: unknown direction %d", (int)direction);
+    if (memory != OFL_HOST_PAGEABLE && memory != OFL_HOST_PINNED)
+        return ofl_fail(OFL_ERROR_ARGUMENT, "ofl_copy: unknown kind of host memory %d", (int)memory);
     if (bytes == 0) return OFL_OK;
     REQUIRE(to, "ofl_copy", "destination");
     REQUIRE(from, "ofl_copy", "source");

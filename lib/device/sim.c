@@ -198,13 +198,15 @@ static double rate_of(const sim_spec *spec, ofl_direction direction, ofl_host_me
 static ofl_status check_copy(sim_device *device, const void *on_device, const void *on_host, uint64_t bytes, ofl_host_memory memory)
 {
     if (ofl_ledger_find(&device->ledger, false, on_device, bytes) == NULL)
-        return ofl_fail(OFL_ERROR_ARGUMENT, "ofl_copy: the device side is not %llu bytes of one allocation of this device", (unsigned long long)bytes);
+        return ofl_fail(OFL_ERROR_ARGUMENT, "ofl_copy: the device side is not %llu bytes of one allocation of this device",
+                        (unsigned long long)bytes);
     if (memory == OFL_HOST_PINNED && ofl_ledger_find(&device->ledger, true, on_host, bytes) == NULL)
         return ofl_fail(OFL_ERROR_ARGUMENT, "ofl_copy: the host side is not page-locked; register it first or say OFL_HOST_PAGEABLE");
     return OFL_OK;
 }
 
-static ofl_status copy(ofl_device *base, ofl_stream *handle, ofl_direction direction, void *to, const void *from, uint64_t bytes, ofl_host_memory memory)
+static ofl_status copy(ofl_device *base, ofl_stream *handle, ofl_direction direction, void *to, const void *from, uint64_t bytes,
+                       ofl_host_memory memory)
 {
     sim_device *device = sim_of(base);
     sim_stream *stream = stream_of(handle);

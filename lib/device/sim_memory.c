@@ -62,7 +62,10 @@ static bool leave(sim_device *device, const void *pointer, ofl_ledger_kind kind)
     return found;
 }
 
-static uint64_t device_bytes_free(const sim_device *device) { return device->spec.vram_bytes - device->spec.runtime_bytes - device->ledger.used; }
+static uint64_t device_bytes_free(const sim_device *device)
+{
+    return device->spec.vram_bytes - device->spec.runtime_bytes - device->ledger.used;
+}
 
 ofl_status ofl_sim_memory(ofl_device *base, ofl_memory_info *out)
 {
@@ -80,8 +83,10 @@ ofl_status ofl_sim_memory(ofl_device *base, ofl_memory_info *out)
 static ofl_status enter_device_memory(sim_device *device, ofl_ledger_entry *entry)
 {
     uint64_t available = device_bytes_free(device);
-    if (ofl_align_u64(entry->bytes, DEVICE_ALIGNMENT, &entry->counted) && entry->counted <= available) return enter(device, entry, DEVICE_ALIGNMENT);
-    return ofl_fail_room(OFL_ERROR_DEVICE_MEMORY, entry->bytes, available, "simulated device: %llu bytes of device memory asked for, %llu free; plan for less",
+    if (ofl_align_u64(entry->bytes, DEVICE_ALIGNMENT, &entry->counted) && entry->counted <= available)
+        return enter(device, entry, DEVICE_ALIGNMENT);
+    return ofl_fail_room(OFL_ERROR_DEVICE_MEMORY, entry->bytes, available,
+                         "simulated device: %llu bytes of device memory asked for, %llu free; plan for less",
                          (unsigned long long)entry->bytes, (unsigned long long)available);
 }
 
@@ -105,12 +110,13 @@ void ofl_sim_host_free(ofl_device *base, void *pointer) { (void)leave(sim_of(bas
 static ofl_status count_pinned(sim_device *device, ofl_ledger_entry *entry)
 {
     uint64_t available = device->spec.pinnable_bytes - device->ledger.pinned, span;
-    if (ofl_add_u64((uintptr_t)entry->pointer % HOST_ALIGNMENT, entry->bytes, &span) && ofl_align_u64(span, HOST_ALIGNMENT, &entry->counted) &&
-        entry->counted <= available)
+    if (ofl_add_u64((uintptr_t)entry->pointer % HOST_ALIGNMENT, entry->bytes, &span) &&
+        ofl_align_u64(span, HOST_ALIGNMENT, &entry->counted) && entry->counted <= available)
         return OFL_OK;
-    return ofl_fail_room(OFL_ERROR_PINNED_MEMORY, entry->bytes, available,
-                         "simulated device: %llu bytes of page-locked memory asked for, %llu left of pinnable; leave more in pageable memory",
-                         (unsigned long long)entry->bytes, (unsigned long long)available);
+    return ofl_fail_room(
+        OFL_ERROR_PINNED_MEMORY, entry->bytes, available,
+        "simulated device: %llu bytes of page-locked memory asked for, %llu left of pinnable; leave more in pageable memory",
+        (unsigned long long)entry->bytes, (unsigned long long)available);
 }
 
 ofl_status ofl_sim_host_alloc(ofl_device *base, uint64_t bytes, void **out)
@@ -134,7 +140,8 @@ ofl_status ofl_sim_host_register(ofl_device *base, const void *pointer, uint64_t
     ofl_status status = OFL_OK;
     sim_lock(device);
     if (shares_a_page(&device->ledger, pointer, bytes))
-        status = ofl_fail(OFL_ERROR_STATE, "ofl_device_host_register: a page of the range is page-locked already; register whole pages once");
+        status =
+            ofl_fail(OFL_ERROR_STATE, "ofl_device_host_register: a page of the range is page-locked already; register whole pages once");
     if (status == OFL_OK) status = count_pinned(device, &entry);
     if (status == OFL_OK) status = enter(device, &entry, HOST_ALIGNMENT);
     sim_unlock(device);

@@ -78,7 +78,8 @@ sim_stream *ofl_sim_pick_copy(sim_device *device, ofl_direction direction)
     sim_stream *best = NULL;
     for (sim_stream *stream = device->streams; stream != NULL; stream = stream->next) {
         if (stream->state != SIM_READY || stream->first->kind != SIM_COPY || stream->first->direction != direction) continue;
-        if (best == NULL || stream->ready_ns < best->ready_ns || (stream->ready_ns == best->ready_ns && stream->first->sequence < best->first->sequence))
+        if (best == NULL || stream->ready_ns < best->ready_ns ||
+            (stream->ready_ns == best->ready_ns && stream->first->sequence < best->first->sequence))
             best = stream;
     }
     return best;
@@ -97,7 +98,8 @@ ofl_status ofl_sim_wait(sim_device *device, sim_done done, const void *what)
 {
     while (!done(device, what)) {
         if (!device->spec.is_virtual) (void)pthread_cond_wait(&device->changed, &device->mutex);
-        else if (!ofl_sim_virtual_advance(device)) return ofl_fail(OFL_ERROR_INTERNAL, "simulated device: a wait for something that was never queued");
+        else if (!ofl_sim_virtual_advance(device))
+            return ofl_fail(OFL_ERROR_INTERNAL, "simulated device: a wait for something that was never queued");
     }
     return OFL_OK;
 }

@@ -56,7 +56,8 @@ static bool read_size(const char *text, const char *end, uint64_t *out)
 static bool read_rate(const char *text, const char *end, double *out)
 {
     long double value;
-    if (!read_figure(text, end, rates, OFL_COUNT_OF(rates), &value) || value < (long double)RATE_MIN || value > (long double)RATE_MAX) return false;
+    if (!read_figure(text, end, rates, OFL_COUNT_OF(rates), &value) || value < (long double)RATE_MIN || value > (long double)RATE_MAX)
+        return false;
     *out = (double)value;
     return true;
 }
@@ -102,8 +103,8 @@ static const sim_key keys[] = {
     {"order", KEY_COUNT, offsetof(sim_spec, order)},            {"runtime", KEY_SIZE, offsetof(sim_spec, runtime_bytes)},
     {"pinnable", KEY_SIZE, offsetof(sim_spec, pinnable_bytes)},
 };
-static const char *const key_help[] = {"a size such as 12GB or 12GiB", "a rate such as 3.26GB/s", "a time up to a second such as 5us", "a whole number",
-                                       "wall or virtual"};
+static const char *const key_help[] = {"a size such as 12GB or 12GiB", "a rate such as 3.26GB/s", "a time up to a second such as 5us",
+                                       "a whole number", "wall or virtual"};
 
 static bool read_value(const sim_key *key, const char *text, const char *end, sim_spec *spec)
 {
@@ -128,11 +129,12 @@ static ofl_status read_pair(const char *text, const char *end, const char *whole
         if (*seen & (1u << i)) return ofl_fail(OFL_ERROR_ARGUMENT, "device %.200s: %s is given twice", whole, keys[i].name);
         *seen |= 1u << i;
         if (read_value(&keys[i], equals + 1, end, spec)) return OFL_OK;
-        return ofl_fail(OFL_ERROR_ARGUMENT, "device %.200s: %s=%.*s; give %s", whole, keys[i].name, (int)(end - equals - 1), equals + 1, key_help[keys[i].kind]);
+        return ofl_fail(OFL_ERROR_ARGUMENT, "device %.200s: %s=%.*s; give %s", whole, keys[i].name, (int)(end - equals - 1), equals + 1,
+                        key_help[keys[i].kind]);
     }
     return ofl_fail(OFL_ERROR_ARGUMENT,
-                    "device %.200s: unknown key %.*s; known are vram, h2d, h2d_pageable, d2h, start, clock, order, runtime, pinnable", whole,
-                    (int)(equals - text), text);
+                    "device %.200s: unknown key %.*s; known are vram, h2d, h2d_pageable, d2h, start, clock, order, runtime, pinnable",
+                    whole, (int)(equals - text), text);
 }
 
 static ofl_status check_spec(const char *whole, sim_spec *spec)

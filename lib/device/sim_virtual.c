@@ -1,6 +1,6 @@
 /* The virtual clock: operations as discrete events with modelled durations, carried out by the calling thread. Bytes move when a copy ends.
- * With order=SEED, ready operations may be held back, copies overtake each other, destinations hold rubbish while their copy is under way, and functions run
- * when their time starts or when it ends: whatever a real device may do to work that no event orders. */
+ * With order=SEED, ready operations may be held back, copies overtake each other, destinations hold rubbish while their copy is under way,
+ * and functions run when their time starts or when it ends: whatever a real device may do to work that no event orders. */
 #include "device/sim.h"
 
 #include <string.h>
@@ -110,7 +110,8 @@ static sim_stream *pick_ending(sim_device *device)
     uint64_t count = 0;
     for (sim_stream *stream = device->streams; stream != NULL; stream = stream->next) {
         if (stream->state != SIM_RUNNING || stream->due_ns > device->now_ns) continue;
-        bool better = device->spec.order == 0 ? chosen == NULL || stream->first->sequence < chosen->first->sequence : ofl_sim_random(device) % ++count == 0;
+        bool better = device->spec.order == 0 ? chosen == NULL || stream->first->sequence < chosen->first->sequence
+                                              : ofl_sim_random(device) % ++count == 0;
         if (better) chosen = stream;
     }
     return chosen;

@@ -1,5 +1,5 @@
-/* The wall clock: a worker thread a stream. Times are modelled on top of it: an operation starts when what it waits for was due, not when a thread woke up,
- * so the overshoot of sleeps does not add up. */
+/* The wall clock: a worker thread a stream. Times are modelled on top of it: an operation starts when what it waits for was due, not when a
+ * thread woke up, so the overshoot of sleeps does not add up. */
 #include "device/sim.h"
 
 #include <errno.h>
@@ -10,7 +10,8 @@
 
 #define SLICE_SECONDS 0.0005
 #define SLICE_BYTES_MIN (UINT64_C(256) << 10)
-/* A copy that the CPU could not keep up with is caught up from this far behind; beyond it the time is lost, or the link would burst far above its rate. */
+/* A copy that the CPU could not keep up with is caught up from this far behind; beyond it the time is lost, or the link would burst far
+ * above its rate. */
 #define CATCH_UP_NS UINT64_C(20000000)
 #define DELAY_NS_MAX 300000u /* of order=SEED */
 

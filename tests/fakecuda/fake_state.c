@@ -46,7 +46,8 @@ ofl_device *fake_device(int index)
     (void)pthread_mutex_lock(&mutex);
     if (devices[index] == NULL) {
         const char *spec = getenv("OFLOAD_FAKECUDA_SPEC");
-        if (ofl_device_open(spec != NULL ? spec : default_spec, &devices[index]) != OFL_OK) (void)fprintf(stderr, "fakecuda: %s\n", ofl_error_message());
+        if (ofl_device_open(spec != NULL ? spec : default_spec, &devices[index]) != OFL_OK)
+            (void)fprintf(stderr, "fakecuda: %s\n", ofl_error_message());
     }
     ofl_device *device = devices[index];
     (void)pthread_mutex_unlock(&mutex);
@@ -63,7 +64,10 @@ static void read_fault(const char *text)
     fault.error = (cudaError_t)code;
 }
 
-static bool is_sticky(cudaError_t error) { return error == 214 || error == 999 || (error >= 700 && error <= 719 && error != 701 && error != 712 && error != 713); }
+static bool is_sticky(cudaError_t error)
+{
+    return error == 214 || error == 999 || (error >= 700 && error <= 719 && error != 701 && error != 712 && error != 713);
+}
 
 static cudaError_t fault_locked(const char *call)
 {

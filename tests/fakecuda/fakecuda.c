@@ -1,4 +1,5 @@
-/* The runtime's entry points that lib/device/cuda*.c calls. The version script exports them; the names' attributes come from CUDA's own header. */
+/* The runtime's entry points that lib/device/cuda*.c calls. The version script exports them; the names' attributes come from CUDA's own
+ * header. */
 #include "fakecuda.h"
 
 #include <stdio.h>
@@ -312,7 +313,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     if (!down && kind != cudaMemcpyDeviceToHost) return fake_remember(cudaErrorInvalidMemcpyDirection);
     ofl_device *device = fake_device(stream->device);
     ofl_host_memory memory = owner_of_host(down ? from : to) == device ? OFL_HOST_PINNED : OFL_HOST_PAGEABLE;
-    return translate(ofl_copy(device, stream->stream, down ? OFL_HOST_TO_DEVICE : OFL_DEVICE_TO_HOST, to, from, bytes, memory), cudaErrorInvalidValue);
+    return translate(ofl_copy(device, stream->stream, down ? OFL_HOST_TO_DEVICE : OFL_DEVICE_TO_HOST, to, from, bytes, memory),
+                     cudaErrorInvalidValue);
 }
 
 /* Every stream of a test is waited for by the test itself. */

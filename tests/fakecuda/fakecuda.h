@@ -1,10 +1,11 @@
-/* A stand-in for the CUDA Runtime's shared library, for tests of lib/device/cuda*.c on machines without a GPU: the simulated device behind the runtime's names.
+/* A stand-in for the CUDA Runtime's shared library, for tests of lib/device/cuda*.c on machines without a GPU: the simulated device behind
+ * the runtime's names.
  *
  * Environment: OFLOAD_FAKECUDA_SPEC     a sim: spec, for each device (default: see fake_state.c)
  *              OFLOAD_FAKECUDA_DEVICES  how many (default 2; 0: a driver with no device)
  *              OFLOAD_FAKECUDA_DRIVER   what cudaDriverGetVersion says (default: the runtime's version; 0: no driver)
- *              OFLOAD_FAKECUDA_FAIL     CALL:N:CODE: the N-th CALL from now ("*": of all that may fail) returns CODE instead of doing anything;
- *                                       700 and the like are sticky: every call after it returns the same. Counting starts anew when the text changes. */
+ *              OFLOAD_FAKECUDA_FAIL     CALL:N:CODE: the N-th CALL from now ("*": of all that may fail) returns CODE instead of doing
+ * anything; 700 and the like are sticky: every call after it returns the same. Counting starts anew when the text changes. */
 #ifndef OFLOAD_FAKECUDA_H
 #define OFLOAD_FAKECUDA_H
 
