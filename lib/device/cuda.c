@@ -117,10 +117,25 @@ static ofl_status out_of_pinned_memory(cudaError_t error, uint64_t bytes, const 
                          (unsigned long long)bytes);
 }
 
-static ofl_status reserve(cuda_device *device)
+static void give_back(const ofl_ledger_entry *entry)
 {
-    return ofl_ledger_reserve(&device->ledger) ? OFL_OK
-                                               : ofl_fail(OFL_ERROR_HOST_MEMORY, "device %s: out of host memory", device->base.spec);
+    switch (entry->kind) {
+    case OFL_LEDGER_DEVICE: quietly(cudaFree(entry->pointer)); break;
+    case OFL_LEDGER_HOST: quietly(cudaFreeHost(entry->pointer)); break;
+    case OFL_LEDGER_REGISTERED: quietly(cudaHostUnregister(entry->pointer)); break;
+    }
+}
+
+/* Enters what the runtime gave; gives it back when there is no room to remember it. Page-locking takes seconds, so the lock is for the ledger alone. */
+static ofl_status keep(cuda_device *device, ofl_ledger_entry entry)
+{
+    lock(device);
+    bool room = ofl_ledger_reserve(&device->ledger);
+    if (room) ofl_ledger_add(&device->ledger, entry);
+    unlock(device);
+    if (room) return OFL_OK;
+    give_back(&entry);
+    return ofl_fail(OFL_ERROR_HOST_MEMORY, "device %s: out of host memory", device->base.spec);
 }
 
 static ofl_status alloc(ofl_device *base, uint64_t bytes, void **out)
@@ -129,17 +144,10 @@ static ofl_status alloc(ofl_device *base, uint64_t bytes, void **out)
     void *pointer = NULL;
     ofl_status status = enter(device);
     if (status != OFL_OK) return status;
-    lock(device);
-    status = reserve(device);
-    if (status == OFL_OK) {
-        cudaError_t error = cudaMalloc(&pointer, (size_t)bytes);
-        if (error != cudaSuccess) status = out_of_device_memory(error, bytes);
-    }
-    if (status == OFL_OK) {
-        ofl_ledger_add(&device->ledger, (ofl_ledger_entry){pointer, bytes, bytes, NULL, OFL_LEDGER_DEVICE});
-        *out = pointer;
-    }
-    unlock(device);
+    cudaError_t error = cudaMalloc(&pointer, (size_t)bytes);
+    if (error != cudaSuccess) return out_of_device_memory(error, bytes);
+    status = keep(device, (ofl_ledger_entry){pointer, bytes, bytes, NULL, OFL_LEDGER_DEVICE});
+    if (status == OFL_OK) *out = pointer;
     return status;
 }
 
@@ -169,17 +177,10 @@ static ofl_status host_alloc(ofl_device *base, uint64_t bytes, void **out)
     void *pointer = NULL;
     ofl_status status = enter(device);
     if (status != OFL_OK) return status;
-    lock(device);
-    status = reserve(device);
-    if (status == OFL_OK) {
-        cudaError_t error = cudaHostAlloc(&pointer, (size_t)bytes, cudaHostAllocPortable | cudaHostAllocMapped);
-        if (error != cudaSuccess) status = out_of_pinned_memory(error, bytes, "cudaHostAlloc");
-    }
-    if (status == OFL_OK) {
-        ofl_ledger_add(&device->ledger, (ofl_ledger_entry){pointer, bytes, pinned_count(pointer, bytes), NULL, OFL_LEDGER_HOST});
-        *out = pointer;
-    }
-    unlock(device);
+    cudaError_t error = cudaHostAlloc(&pointer, (size_t)bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+    if (error != cudaSuccess) return out_of_pinned_memory(error, bytes, "cudaHostAlloc");
+    status = keep(device, (ofl_ledger_entry){pointer, bytes, pinned_count(pointer, bytes), NULL, OFL_LEDGER_HOST});
+    if (status == OFL_OK) *out = pointer;
     return status;
 }
 
@@ -205,16 +206,9 @@ static ofl_status host_register(ofl_device *base, const void *pointer, uint64_t 
     char *writable = (char *)(uintptr_t)pointer;
     ofl_status status = enter(device);
     if (status != OFL_OK) return status;
-    lock(device);
-    status = reserve(device);
-    if (status == OFL_OK) {
-        cudaError_t error = page_lock(device, writable, bytes);
-        if (error != cudaSuccess) status = out_of_pinned_memory(error, bytes, "cudaHostRegister");
-    }
-    if (status == OFL_OK)
-        ofl_ledger_add(&device->ledger, (ofl_ledger_entry){writable, bytes, pinned_count(pointer, bytes), NULL, OFL_LEDGER_REGISTERED});
-    unlock(device);
-    return status;
+    cudaError_t error = page_lock(device, writable, bytes);
+    if (error != cudaSuccess) return out_of_pinned_memory(error, bytes, "cudaHostRegister");
+    return keep(device, (ofl_ledger_entry){writable, bytes, pinned_count(pointer, bytes), NULL, OFL_LEDGER_REGISTERED});
 }
 
 static ofl_status host_unregister(ofl_device *base, const void *pointer)
@@ -379,15 +373,6 @@ static uint64_t now_ns(ofl_device *base)
 {
     (void)base;
     return ofl_monotonic_ns();
-}
-
-static void give_back(const ofl_ledger_entry *entry)
-{
-    switch (entry->kind) {
-    case OFL_LEDGER_DEVICE: quietly(cudaFree(entry->pointer)); break;
-    case OFL_LEDGER_HOST: quietly(cudaFreeHost(entry->pointer)); break;
-    case OFL_LEDGER_REGISTERED: quietly(cudaHostUnregister(entry->pointer)); break;
-    }
 }
 
 static void close_device(ofl_device *base)
