@@ -11,6 +11,11 @@
  * both must agree. */
 #define CLEAR_MARGIN 0.5
 #define MOST_PROMPTS 32
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define NEW_TOKENS 4u /* such builds are slow */
+#else
+#define NEW_TOKENS 24u
+#endif
 #define CONTEXT 128u
 
 static char model_path[1024];
@@ -54,7 +59,7 @@ static void read_prompts(void)
         p->id_count = add_ids(p, cJSON_GetObjectItem(entry, "ids"), 0);
         p->wanted_count = add_ids(p, tokens, p->id_count) - p->id_count;
         cJSON_ArrayForEach(margin, margins) p->margins[n++] = margin->valuedouble;
-        assert_int_equal(n, p->wanted_count);
+        assert_true(n == p->wanted_count && n >= NEW_TOKENS);
     }
     assert_true(prompt_count >= 10);
     cJSON_Delete(golden);
@@ -104,7 +109,7 @@ static void test_greedy_tokens(void **state)
     const rig_options o = {.compute_type = OFL_COMPUTE_BF16, .kv_type = OFL_KV_F16, .sequences = prompt_count, .context = CONTEXT, .prefill_chunk = 48};
     rig r;
     rig_open(&r, model_path, &o);
-    score s = run_prompts(&r, prompts[0].wanted_count);
+    score s = run_prompts(&r, NEW_TOKENS);
     print_message("%u of %u tokens as the reference chose; all %u clear ones\n", s.same, s.all, s.clear);
     assert_true(s.clear > s.all / 2);
     rig_close(&r);
