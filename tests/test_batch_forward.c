@@ -67,7 +67,8 @@ static void test_reference_logits(void **state)
 #define BIG_FFN 704u
 #define BIG_VOCAB 700u
 #define BIG_BLOCKS 3u
-#define BIG_TENSORS (2 + 9 * BIG_BLOCKS)
+#define BIG_PARTS 12
+#define BIG_TENSORS (2 + BIG_PARTS * BIG_BLOCKS)
 
 typedef struct big_model {
     void *data[BIG_TENSORS];
@@ -104,21 +105,22 @@ static void add_tensor(ofl_model_builder *builder, big_model *big, ofl_tensor_ro
 
 static ofl_model *build_big(big_model *big)
 {
-    static const struct { ofl_tensor_role role; ofl_dtype dtype; uint64_t rows, columns; } parts[9] = {
+    static const struct { ofl_tensor_role role; ofl_dtype dtype; uint64_t rows, columns; } parts[BIG_PARTS] = {
         {OFL_ROLE_ATTN_NORM, OFL_DTYPE_F32, 1, BIG_HIDDEN},           {OFL_ROLE_ATTN_Q, OFL_DTYPE_BF16, BIG_HIDDEN, BIG_HIDDEN},
         {OFL_ROLE_ATTN_K, OFL_DTYPE_F32, BIG_HIDDEN / 2, BIG_HIDDEN}, {OFL_ROLE_ATTN_V, OFL_DTYPE_F32, BIG_HIDDEN / 2, BIG_HIDDEN},
         {OFL_ROLE_ATTN_OUTPUT, OFL_DTYPE_F16, BIG_HIDDEN, BIG_HIDDEN}, {OFL_ROLE_FFN_NORM, OFL_DTYPE_BF16, 1, BIG_HIDDEN},
         {OFL_ROLE_FFN_GATE, OFL_DTYPE_Q4_1, BIG_FFN, BIG_HIDDEN},     {OFL_ROLE_FFN_UP, OFL_DTYPE_Q8_0, BIG_FFN, BIG_HIDDEN},
-        {OFL_ROLE_FFN_DOWN, OFL_DTYPE_BF16, BIG_HIDDEN, BIG_FFN}};
+        {OFL_ROLE_FFN_DOWN, OFL_DTYPE_BF16, BIG_HIDDEN, BIG_FFN},    {OFL_ROLE_ATTN_Q_BIAS, OFL_DTYPE_F32, 1, BIG_HIDDEN},
+        {OFL_ROLE_ATTN_K_BIAS, OFL_DTYPE_F16, 1, BIG_HIDDEN / 2},     {OFL_ROLE_ATTN_V_BIAS, OFL_DTYPE_BF16, 1, BIG_HIDDEN / 2}};
     ofl_model_shape shape = {.struct_size = sizeof shape, .block_count = BIG_BLOCKS, .hidden_size = BIG_HIDDEN, .head_count = 8, .head_count_kv = 4, .head_dim_k = 32,
                              .head_dim_v = 32, .ffn_size = BIG_FFN, .vocab_size = BIG_VOCAB, .tied_output = 1, .trained_context_tokens = 512, .norm_epsilon = 1e-5,
                              .rope_dim = 32, .rope_freq_base = 10000};
     ofl_model_builder *builder = NULL;
     ofl_model *model = NULL;
     *big = (big_model){.count = 0};
-    assert_ok(ofl_model_builder_create("big", "llama", &shape, &builder));
+    assert_ok(ofl_model_builder_create("big", "qwen2", &shape, &builder));
     for (uint32_t b = 0; b < BIG_BLOCKS; b++) {
-        for (int i = 0; i < 9; i++) add_tensor(builder, big, parts[i].role, (int32_t)b, parts[i].dtype, parts[i].rows, parts[i].columns);
+        for (int i = 0; i < BIG_PARTS; i++) add_tensor(builder, big, parts[i].role, (int32_t)b, parts[i].dtype, parts[i].rows, parts[i].columns);
     }
     add_tensor(builder, big, OFL_ROLE_OUTPUT_NORM, BIG_BLOCKS, OFL_DTYPE_F16, 1, BIG_HIDDEN);
     add_tensor(builder, big, OFL_ROLE_OUTPUT, BIG_BLOCKS, OFL_DTYPE_Q4_K, BIG_VOCAB, BIG_HIDDEN);
