@@ -1,6 +1,8 @@
 /* The engine on the simulated device, virtual clock: whatever the plan, the order, the timing and the stream, the reader sees the model's own bytes. */
 #include "support/engine_fixture.h"
 
+#include "base/base.h"
+
 #define LINK 1e9
 
 /* Walks units and checks each at the moment its work runs; the host is ahead of the device, so each check keeps its own memory until drained. */
@@ -86,7 +88,7 @@ static void test_steps_in_order(void **state)
     (void)state;
     fixture_model model;
     fixture_model_open(&model, 0);
-    for (uint64_t seed = 0; seed < 24; seed++) {
+    for (uint64_t seed = 0; seed < FIXTURE_SEEDS(24); seed++) {
         static const double shares[] = {0, 0.2, 0.4, 1};
         fixture_case c = case_between(model.model, shares[seed % 4]);
         c.order = seed / 4;
@@ -129,7 +131,7 @@ static void test_any_order(void **state)
     fixture_model model;
     fixture_model_open(&model, 0);
     fixture_case base = case_between(model.model, 0.1);
-    for (uint64_t seed = 1; seed <= 60; seed++) {
+    for (uint64_t seed = 1; seed <= FIXTURE_SEEDS(60); seed++) {
         fixture_case c = base;
         c.order = seed;
         fixture f;
@@ -186,7 +188,7 @@ static void test_held_units(void **state)
     base.ring_bytes = 6 * base.part_bytes;
     base.vram += base.ring_bytes;
     uint32_t refused = 0, together = 0;
-    for (uint64_t seed = 1; seed <= 30; seed++) {
+    for (uint64_t seed = 1; seed <= FIXTURE_SEEDS(30); seed++) {
         fixture_case c = base;
         c.order = seed;
         fixture f;
@@ -223,6 +225,60 @@ static void test_held_units(void **state)
         fixture_close(&f);
     }
     assert_true(refused > 0 && together > 0);
+    fixture_model_close(&model);
+}
+
+/* A block of many small tensors and a few big ones, streamed whole: one contiguous piece, one copy. */
+static void test_one_copy_a_block(void **state)
+{
+    (void)state;
+    fixture_model model;
+    fixture_model_open(&model, 0);
+    fixture_case c = {.link = LINK, .compute = 1e-9, .vram = 16u << 20, .whole_blocks = 1, .layers_kept = 2};
+    fixture f;
+    walker w;
+    fixture_open(&f, &c, &model, &poisoned);
+    walker_open(&w, &f, 1);
+    ofl_engine_stats stats = {.struct_size = sizeof stats};
+    for (int step = 0; step < 4; step++) {
+        for (uint32_t unit = 0; unit < f.units; unit++) use(&w, unit, w.streams[0], 1e-4);
+        if (step < 2) ofl_engine_stats_reset(f.engine);
+    }
+    assert_ok(ofl_engine_stats_get(f.engine, &stats));
+    assert_int_equal(f.budget.stream_copies_per_step, FIXTURE_BLOCKS - 2);
+    assert_int_equal(stats.copies, 2 * f.budget.stream_copies_per_step);
+    assert_int_equal(stats.bytes_streamed, 2 * f.budget.stream_bytes_per_step);
+    walker_close(&w);
+    fixture_close(&f);
+    fixture_model_close(&model);
+}
+
+/* Once the device's own queues have grown, a step allocates nothing, and it does not wait: no time passes on the host. */
+static void test_steady_steps_neither_allocate_nor_wait(void **state)
+{
+    (void)state;
+    fixture_model model;
+    fixture_model_open(&model, 0);
+    fixture_case c = case_between(model.model, 0.1);
+    fixture f;
+    ofl_stream *stream;
+    fixture_open(&f, &c, &model, NULL);
+    assert_ok(ofl_stream_create(f.device, &stream));
+    for (int step = 0; step < 4; step++) {
+        if (step == 2) (void)ofl_fault_allocation(1u << 30);
+        uint64_t start = ofl_device_now_ns(f.device);
+        for (uint32_t unit = 0; unit < f.units; unit++) {
+            ofl_view view = {.struct_size = sizeof view};
+            assert_ok(ofl_engine_acquire(f.engine, unit, stream, &view));
+            assert_ok(ofl_sim_launch(f.device, stream, NULL, NULL, 1e-4));
+            assert_ok(ofl_engine_release(f.engine, unit, stream));
+        }
+        assert_int_equal(ofl_device_now_ns(f.device), start);
+        assert_ok(ofl_stream_wait(f.device, stream));
+    }
+    assert_int_equal(ofl_fault_allocation(0), 1u << 30);
+    ofl_stream_destroy(f.device, stream);
+    fixture_close(&f);
     fixture_model_close(&model);
 }
 
@@ -415,6 +471,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_any_order),
     cmocka_unit_test(test_order_is_learnt),
     cmocka_unit_test(test_held_units),
+    cmocka_unit_test(test_one_copy_a_block),
+    cmocka_unit_test(test_steady_steps_neither_allocate_nor_wait),
     cmocka_unit_test(test_wrong_calls),
     cmocka_unit_test(test_rows),
     cmocka_unit_test(test_resident_addresses),

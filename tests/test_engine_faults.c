@@ -95,7 +95,7 @@ static void test_lower_tiers_in_any_order(void **state)
     (void)state;
     fixture_model model;
     fixture_model_open(&model, 0);
-    for (uint64_t seed = 1; seed <= 12; seed++) {
+    for (uint64_t seed = 1; seed <= FIXTURE_SEEDS(12); seed++) {
         uint64_t random = seed;
         fixture_case c = small_case(model.model, seed % 2 ? "virtual" : "wall");
         c.pinnable = 1 << 20;
@@ -264,7 +264,7 @@ static void test_every_allocation_fails(void **state)
         f.units = ofl_plan_unit_count(f.plan);
         for (uint64_t nth = 1; open_fails(&f, nth); nth++) opens++;
         assert_true(opens > 10);
-        for (uint64_t nth = 1; nth <= 60; nth++) steps_with_fault(&f, nth, &failures);
+        for (uint64_t nth = 1; nth <= FIXTURE_SEEDS(60); nth++) steps_with_fault(&f, nth, &failures);
         assert_true(failures > 0);
         fixture_device_close(f.device);
         ofl_plan_destroy(f.plan);
