@@ -115,10 +115,16 @@ static ofl_status add_row(const size *s, bench_report *report)
     return OFL_OK;
 }
 
+static uint64_t tensors_of(const made_shape *s) { return 3 + (uint64_t)s->layers * (s->experts > 0 ? 6 + 3 * (uint64_t)s->experts : 9); }
+
 int bench_plan(int argc, char **argv)
 {
+    uint64_t most = UINT64_MAX;
     int json = 0, exit_status = EXIT_DONE;
-    const cli_option options[] = {{"--json", CLI_FLAG, &json, NULL, NULL, NULL, "print as JSON"}};
+    const cli_option options[] = {
+        {"--most", CLI_COUNT, &most, NULL, "N", NULL, "leave out models of more tensors"},
+        {"--json", CLI_FLAG, &json, NULL, NULL, NULL, "print as JSON"},
+    };
     const cli_program program = {"ofload-bench plan", "[options]", "Times planning by the number of tensors, models made in memory: medians of five, and the peak memory of the whole process.",
                                  NULL, options, sizeof options / sizeof options[0]};
     ofl_status status = cli_parse(&program, &argc, argv, &exit_status);
@@ -126,6 +132,8 @@ int bench_plan(int argc, char **argv)
     if (status == OFL_OK && argc > 1) status = app_fail(OFL_ERROR_ARGUMENT, "\"%.60s\" is not expected here", argv[1]);
     bench_report *report = status == OFL_OK ? bench_report_open("plan", NULL, json) : NULL;
     if (status == OFL_OK && report == NULL) status = app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
-    for (size_t i = 0; status == OFL_OK && i < sizeof sizes / sizeof sizes[0]; i++) status = add_row(&sizes[i], report);
+    for (size_t i = 0; status == OFL_OK && i < sizeof sizes / sizeof sizes[0]; i++) {
+        if (tensors_of(&sizes[i].shape) <= most) status = add_row(&sizes[i], report);
+    }
     return status == OFL_OK ? bench_report_close(report) : cli_complain(&program, status);
 }

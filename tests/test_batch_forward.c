@@ -7,9 +7,9 @@
 #define GOLDEN OFLOAD_SOURCE_DIR "/tests/golden/"
 
 static const struct { const char *model, *logits; } tiny[] = {
-    {GOLDEN "tiny_llama/model.gguf", GOLDEN "tiny_llama/gguf.logits"},
-    {GOLDEN "tiny_qwen2/model.gguf", GOLDEN "tiny_qwen2/gguf.logits"},
-    {GOLDEN "tiny_qwen3/model.gguf", GOLDEN "tiny_qwen3/gguf.logits"}};
+    {GOLDEN "tiny_llama", GOLDEN "tiny_llama/hf.logits"}, {GOLDEN "tiny_llama/model.gguf", GOLDEN "tiny_llama/gguf.logits"},
+    {GOLDEN "tiny_qwen2", GOLDEN "tiny_qwen2/hf.logits"}, {GOLDEN "tiny_qwen2/model.gguf", GOLDEN "tiny_qwen2/gguf.logits"},
+    {GOLDEN "tiny_qwen3", GOLDEN "tiny_qwen3/hf.logits"}, {GOLDEN "tiny_qwen3/model.gguf", GOLDEN "tiny_qwen3/gguf.logits"}};
 #define TINY (sizeof tiny / sizeof tiny[0])
 
 typedef struct golden {
@@ -277,7 +277,30 @@ static void test_bad_steps(void **state)
     rig_close(&r);
 }
 
+static void test_measure(void **state)
+{
+    (void)state;
+    ofl_model *model = NULL;
+    ofl_compute_point points[20];
+    double attention = 0;
+    assert_ok(ofl_model_open(tiny[1].model, &model));
+    for (uint32_t room = 1; room <= 20; room += 19) {
+        uint32_t count = room;
+        assert_app(forward_measure(model, OFL_COMPUTE_F32, 1, 100, points, &count, &attention));
+        assert_true(count >= 1 && count <= room && attention > 0);
+        assert_true(room == 1 || points[count - 1].tokens == 100);
+        for (uint32_t i = 0; i < count; i++) {
+            assert_true(points[i].seconds_per_element > 0 && points[i].seconds_per_element < 1);
+            assert_true(i == 0 || points[i].tokens > points[i - 1].tokens);
+        }
+    }
+    uint32_t none = 0;
+    assert_int_equal(forward_measure(model, OFL_COMPUTE_F32, 1, 100, points, &none, &attention), OFL_ERROR_ARGUMENT);
+    ofl_model_destroy(model);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_measure),
     cmocka_unit_test(test_reference_logits),
     cmocka_unit_test(test_placement_changes_no_bit),
     cmocka_unit_test(test_bf16_is_near),

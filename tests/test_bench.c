@@ -190,6 +190,51 @@ static void the_link_report_follows_its_schema(void **state)
     ofl_machine_destroy(machine);
 }
 
+/* Runs a benchmark and hands its rows over; the tree is freed by the caller. */
+static cJSON *run_report(const char *arguments, int rows)
+{
+    char *output = NULL;
+    int status = bench(arguments, &output);
+    if (status != 0) fail_msg("%s: %d: %s", arguments, status, output);
+    cJSON *tree = cJSON_Parse(output);
+    assert_non_null(tree);
+    assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(tree, "rows")), rows);
+    free(output);
+    return tree;
+}
+
+static double in_row(const cJSON *tree, int row, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItem(cJSON_GetArrayItem(cJSON_GetObjectItem(tree, "rows"), row), key);
+    assert_true(cJSON_IsNumber(item));
+    return item->valuedouble;
+}
+
+static void planning_a_thousand_layers_stays_small(void **state)
+{
+    (void)state;
+    cJSON *tree = run_report("plan --json --most 10000", 3);
+    assert_true(in_row(tree, 2, "tensors") == 9003);
+    assert_true(in_row(tree, 2, "units") >= 1000);
+    assert_true(in_row(tree, 2, "plan_seconds") > 0);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    assert_true(in_row(tree, 2, "peak_bytes") < 64.0 * 1048576);
+#endif
+    cJSON_Delete(tree);
+}
+
+static void the_front_is_timed_to_the_end_of_its_queue(void **state)
+{
+    (void)state;
+    cJSON *tree = run_report("front --json", 7);
+    for (int i = 0; i < 7; i++) {
+        assert_true(in_row(tree, i, "steps") > 100);
+        assert_true(in_row(tree, i, "seconds_per_step") > 0);
+        assert_true(i == 0 || in_row(tree, i, "items_per_step") > in_row(tree, i - 1, "items_per_step"));
+    }
+    cJSON_Delete(tree);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(models_of_every_architecture_open_with_the_shape_asked_for),
     cmocka_unit_test(weights_are_scaled_by_their_columns_in_every_type),
@@ -197,6 +242,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_sparse_model_is_a_full_one_without_its_bytes),
     cmocka_unit_test(mistakes_exit_2_and_failures_1),
     cmocka_unit_test(the_link_report_follows_its_schema),
+    cmocka_unit_test(planning_a_thousand_layers_stays_small),
+    cmocka_unit_test(the_front_is_timed_to_the_end_of_its_queue),
 };
 
 TEST_MAIN(tests)

@@ -14,53 +14,63 @@ typedef struct rows { /* query rows of one KV head that are worked on together *
 } rows;
 
 /* Four rows at once share a load. Always four, so that one piece of machine code makes every sum; rows beyond the last are not looked at. */
-VECTOR_INLINE void score_rows(const rows *r, uint32_t first, const float *restrict keys, float scores[ROWS_AT_ONCE][KV_SPAN])
+VECTOR_INLINE void score_rows(const rows *r, uint32_t first, const float16v *restrict keys, float16v scores[ROWS_AT_ONCE])
 {
-    for (uint32_t i = 0; i < ROWS_AT_ONCE; i++) {
-        for (uint32_t t = 0; t < KV_SPAN; t++) scores[i][t] = 0;
-    }
+    const float *a = r->query[first], *b = r->query[first + 1], *c = r->query[first + 2], *d = r->query[first + 3];
+    float16v sum_a = {0}, sum_b = {0}, sum_c = {0}, sum_d = {0};
     for (uint32_t e = 0; e < r->dim; e++) {
-        for (uint32_t i = 0; i < ROWS_AT_ONCE; i++) {
-            for (uint32_t t = 0; t < KV_SPAN; t++) scores[i][t] += r->query[first + i][e] * keys[e * KV_SPAN + t];
-        }
+        float16v key = keys[e];
+        sum_a += key * a[e];
+        sum_b += key * b[e];
+        sum_c += key * c[e];
+        sum_d += key * d[e];
     }
+    scores[0] = sum_a;
+    scores[1] = sum_b;
+    scores[2] = sum_c;
+    scores[3] = sum_d;
+}
+
+/* The largest of what the row has seen and of the span's first `visible` scores. */
+VECTOR_INLINE float largest(float most, const float *scores, uint32_t visible)
+{
+    for (uint32_t t = 0; t < visible; t++) most = scores[t] > most ? scores[t] : most;
+    return most;
 }
 
 /* Takes a span's scores of a row into its running softmax; visible: how many positions of the span the row may see. */
-VECTOR_INLINE void take_span(rows *r, uint32_t row, float *restrict scores, uint32_t visible, const float *restrict values)
+VECTOR_INLINE void take_span(rows *r, uint32_t row, float16v *scores, uint32_t visible, const float *restrict values)
 {
-    float most = r->most[row], sum = 0;
+    float most = largest(r->most[row], (const float *)scores, visible), sum = 0, shrink = 1;
     float *restrict output = r->output[row];
-    for (uint32_t t = 0; t < visible; t++) most = scores[t] > most ? scores[t] : most;
-    if (most > r->most[row]) {
-        float shrink = float_exp(r->most[row] - most);
-        for (uint32_t e = 0; e < r->dim; e++) output[e] *= shrink;
-        r->sum[row] *= shrink;
-        r->most[row] = most;
-    }
-    for (uint32_t t = 0; t < KV_SPAN; t++) scores[t] = float_exp(scores[t] - most);
-    for (uint32_t t = 0; t < visible; t++) sum += scores[t];
-    r->sum[row] += sum;
+    const float *weights = (const float *)scores;
+    if (most > r->most[row]) shrink = float_exp(r->most[row] - most);
+    *scores -= most;
+    float_exp_sixteen(scores);
+    for (uint32_t t = 0; t < visible; t++) sum += weights[t];
+    r->sum[row] = r->sum[row] * shrink + sum;
+    r->most[row] = most;
     for (uint32_t e = 0; e < r->dim; e += KV_SPAN) { /* the last step may run over the row's end, into room that is not read */
-        float part[KV_SPAN];
-        for (uint32_t i = 0; i < KV_SPAN; i++) part[i] = output[e + i];
+        float16v part = *(const float16v *)(const void *)(output + e) * shrink;
         for (uint32_t t = 0; t < visible; t++) {
-            for (uint32_t i = 0; i < KV_SPAN; i++) part[i] += scores[t] * values[t * r->dim + e + i];
+            float16v value;
+            memcpy(&value, values + t * r->dim + e, sizeof value);
+            part += value * weights[t];
         }
-        for (uint32_t i = 0; i < KV_SPAN; i++) output[e + i] = part[i];
+        *(float16v *)(void *)(output + e) = part;
     }
 }
 
-VECTOR_CLONES static void attend_span(rows *r, uint32_t span, const float *restrict keys, const float *restrict values)
+VECTOR_CLONES static void attend_span(rows *r, uint32_t span, const float16v *restrict keys, const float *restrict values)
 {
-    float scores[ROWS_AT_ONCE][KV_SPAN] __attribute__((aligned(64)));
+    float16v scores[ROWS_AT_ONCE];
     for (uint32_t first = 0; first < r->count; first += ROWS_AT_ONCE) {
         uint32_t count = r->count - first < ROWS_AT_ONCE ? r->count - first : ROWS_AT_ONCE;
         score_rows(r, first, keys, scores);
         for (uint32_t i = 0; i < count; i++) {
             uint32_t position = r->position[first + i], start = span * KV_SPAN;
             if (position < start) continue;
-            take_span(r, first + i, scores[i], position - start < KV_SPAN ? position - start + 1 : KV_SPAN, values);
+            take_span(r, first + i, &scores[i], position - start < KV_SPAN ? position - start + 1 : KV_SPAN, values);
         }
     }
 }
@@ -100,13 +110,14 @@ static void save_outputs(const work *w, const rows *r, uint32_t token, uint32_t 
 static void attend(const work *w, const ofl_step_item *item, uint32_t share_first, uint32_t token_first, uint32_t tokens, uint32_t head)
 {
     const attention *a = w->a;
-    float keys[KV_MAX_DIM * KV_SPAN] __attribute__((aligned(64))), values[KV_MAX_DIM * KV_SPAN + KV_SPAN] __attribute__((aligned(64)));
+    float16v keys[KV_MAX_DIM];
+    float values[KV_MAX_DIM * KV_SPAN + KV_SPAN] __attribute__((aligned(64)));
     rows r; /* not cleared: only what is used is set */
     load_queries(w, &r, item, token_first, share_first, tokens, head);
     uint32_t last = item->first_position + token_first + tokens - 1, kv_head = head / w->group;
     for (uint32_t span = 0; span <= last / KV_SPAN; span++) {
         uint32_t held = last - span * KV_SPAN < KV_SPAN ? last - span * KV_SPAN + 1 : KV_SPAN;
-        kv_load_keys(a->cache, a->layer, item->blocks, kv_head, span, keys);
+        kv_load_keys(a->cache, a->layer, item->blocks, kv_head, span, (float *)keys);
         kv_load_values(a->cache, a->layer, item->blocks, kv_head, span, held, values);
         memset(values + held * r.dim, 0, KV_SPAN * sizeof values[0]);
         attend_span(&r, span, keys, values);

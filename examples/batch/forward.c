@@ -9,14 +9,6 @@
 #include "batch/threads.h"
 #include "common/app_error.h"
 
-typedef struct step { /* one step under way */
-    forward *f;
-    const ofl_step *given;
-    uint32_t tokens, block;
-    const float *vector; /* the norm of normalise */
-    uint64_t attention_ns;
-} step;
-
 static ofl_status check_item(const forward *f, const ofl_step_item *item, uint32_t *tokens, uint32_t *logits)
 {
     uint64_t end = (uint64_t)item->first_position + item->token_count;
@@ -49,7 +41,7 @@ static ofl_status check_step(const forward *f, const ofl_step *given, const int3
     return OFL_OK;
 }
 
-static ofl_status embed(step *s, const int32_t *ids)
+static ofl_status embed(forward_run *s, const int32_t *ids)
 {
     forward *f = s->f;
     uint32_t hidden = f->shape.hidden_size;
@@ -61,7 +53,7 @@ static ofl_status embed(step *s, const int32_t *ids)
     return OFL_OK;
 }
 
-static void make_tables(step *s)
+static void make_tables(forward_run *s)
 {
     float *table = s->f->room.tables;
     for (uint32_t i = 0; i < s->given->item_count; i++) {
@@ -76,9 +68,9 @@ static void *input_row(const forward *f, uint64_t token, uint64_t columns)
 }
 
 /* The residual stream's row through the norm, as the next product reads it. The wide buffer is free then. */
-static ofl_status normalise_row(void *context, uint32_t thread, uint64_t token)
+ofl_status forward_normalise_row(void *context, uint32_t thread, uint64_t token)
 {
-    step *s = context;
+    forward_run *s = context;
     forward *f = s->f;
     uint32_t hidden = f->shape.hidden_size;
     float *normed = f->room.wide + token * hidden;
@@ -88,15 +80,15 @@ static ofl_status normalise_row(void *context, uint32_t thread, uint64_t token)
     return OFL_OK;
 }
 
-static ofl_status normalise(step *s, ofl_tensor_role role)
+static ofl_status normalise(forward_run *s, ofl_tensor_role role)
 {
     ofl_status status = weights_vector(s->f->walk, tensor_of(s->f->model, s->block, role), s->f->vector);
     s->vector = s->f->vector;
-    return status == OFL_OK ? threads_each(s->f->threads, s->tokens, normalise_row, s) : status;
+    return status == OFL_OK ? threads_each(s->f->threads, s->tokens, forward_normalise_row, s) : status;
 }
 
 /* The walk's next matrix, part by part, times the inputs. */
-static ofl_status multiply(step *s, uint32_t tokens, ofl_tensor_role bias, float *outputs, uint64_t stride, bool add)
+static ofl_status multiply(forward_run *s, uint32_t tokens, ofl_tensor_role bias, float *outputs, uint64_t stride, bool add)
 {
     forward *f = s->f;
     uint32_t bias_tensor = bias == OFL_ROLE_OTHER ? NO_TENSOR : tensor_of(f->model, s->block, bias);
@@ -113,36 +105,28 @@ static ofl_status multiply(step *s, uint32_t tokens, ofl_tensor_role bias, float
     return status;
 }
 
-typedef struct turning { /* q/k norm, rotation and storing of the block's new keys and values */
-    step *s;
-    float q_norm[KV_MAX_DIM], k_norm[KV_MAX_DIM];
-    bool normed;
-} turning;
-
 static void norm_heads(float *row, uint32_t heads, uint32_t dim, const float *weight, float epsilon)
 {
     for (uint32_t h = 0; h < heads; h++) rows_norm(row + h * dim, weight, dim, epsilon, row + h * dim);
 }
 
-static void turn_token(const turning *t, const ofl_step_item *item, uint64_t token, uint32_t position)
+static void turn_token(const forward_turn *t, const ofl_step_item *item, uint64_t token, uint32_t position)
 {
-    forward *f = t->s->f;
+    forward *f = t->run->f;
     float *queries = f->room.wide + token * ((uint64_t)f->q + 2 * f->kv_row), *keys = queries + f->q;
     const float *table = f->room.tables + token * f->turns.dim;
     uint32_t dim = f->shape.head_dim_k;
-    if (t->normed) {
-        norm_heads(queries, f->shape.head_count, dim, t->q_norm, f->epsilon);
-        norm_heads(keys, f->shape.head_count_kv, dim, t->k_norm, f->epsilon);
-    }
+    if (t->q_norm != NULL) norm_heads(queries, f->shape.head_count, dim, t->q_norm, f->epsilon);
+    if (t->k_norm != NULL) norm_heads(keys, f->shape.head_count_kv, dim, t->k_norm, f->epsilon);
     rope_turn(&f->turns, table, queries, f->shape.head_count, dim);
     rope_turn(&f->turns, table, keys, f->shape.head_count_kv, dim);
-    kv_store(&f->cache, t->s->block, item->blocks, position, keys, keys + f->kv_row);
+    kv_store(&f->cache, t->run->block, item->blocks, position, keys, keys + f->kv_row);
 }
 
-static ofl_status turn_share(void *context, uint32_t thread, uint64_t index)
+ofl_status forward_turn_share(void *context, uint32_t thread, uint64_t index)
 {
-    const turning *t = context;
-    const ofl_step_item *items = t->s->given->items;
+    const forward_turn *t = context;
+    const ofl_step_item *items = t->run->given->items;
     uint64_t token = 0;
     (void)thread;
     for (uint64_t i = 0; i < index; i++) token += items[i].token_count;
@@ -150,19 +134,23 @@ static ofl_status turn_share(void *context, uint32_t thread, uint64_t index)
     return OFL_OK;
 }
 
-static ofl_status turn(step *s)
+static ofl_status head_norm(forward_run *s, ofl_tensor_role role, float *room, const float **out)
 {
-    forward *f = s->f;
-    turning t = {.s = s};
-    uint32_t q_norm = tensor_of(f->model, s->block, OFL_ROLE_ATTN_Q_NORM), k_norm = tensor_of(f->model, s->block, OFL_ROLE_ATTN_K_NORM);
-    ofl_status status = OFL_OK;
-    t.normed = q_norm != NO_TENSOR && k_norm != NO_TENSOR;
-    if (t.normed) status = weights_vector(f->walk, q_norm, t.q_norm);
-    if (t.normed && status == OFL_OK) status = weights_vector(f->walk, k_norm, t.k_norm);
-    return status == OFL_OK ? threads_each(f->threads, s->given->item_count, turn_share, &t) : status;
+    uint32_t tensor = tensor_of(s->f->model, s->block, role);
+    *out = tensor == NO_TENSOR ? NULL : room;
+    return tensor == NO_TENSOR ? OFL_OK : weights_vector(s->f->walk, tensor, room);
 }
 
-static ofl_status attend(step *s)
+static ofl_status turn(forward_run *s)
+{
+    float q_norm[KV_MAX_DIM], k_norm[KV_MAX_DIM];
+    forward_turn t = {.run = s};
+    ofl_status status = head_norm(s, OFL_ROLE_ATTN_Q_NORM, q_norm, &t.q_norm);
+    if (status == OFL_OK) status = head_norm(s, OFL_ROLE_ATTN_K_NORM, k_norm, &t.k_norm);
+    return status == OFL_OK ? threads_each(s->f->threads, s->given->item_count, forward_turn_share, &t) : status;
+}
+
+static ofl_status attend(forward_run *s)
 {
     forward *f = s->f;
     uint64_t before = ofl_device_now_ns(f->device), row = (uint64_t)f->q + 2 * f->kv_row;
@@ -177,7 +165,7 @@ static ofl_status attend(step *s)
     return status;
 }
 
-static ofl_status attention_block(step *s)
+static ofl_status attention_block(forward_run *s)
 {
     forward *f = s->f;
     uint64_t row = (uint64_t)f->q + 2 * f->kv_row;
@@ -190,9 +178,9 @@ static ofl_status attention_block(step *s)
     return status;
 }
 
-static ofl_status gate_row(void *context, uint32_t thread, uint64_t token)
+ofl_status forward_gate_row(void *context, uint32_t thread, uint64_t token)
 {
-    forward *f = ((step *)context)->f;
+    forward *f = ((forward_run *)context)->f;
     uint32_t size = f->shape.ffn_size;
     float *gate = f->room.wide + token * 2 * size;
     (void)thread;
@@ -201,20 +189,20 @@ static ofl_status gate_row(void *context, uint32_t thread, uint64_t token)
     return OFL_OK;
 }
 
-static ofl_status feed_forward_block(step *s)
+static ofl_status feed_forward_block(forward_run *s)
 {
     forward *f = s->f;
     uint64_t row = 2 * (uint64_t)f->shape.ffn_size;
     ofl_status status = normalise(s, OFL_ROLE_FFN_NORM);
     if (status == OFL_OK) status = multiply(s, s->tokens, OFL_ROLE_OTHER, f->room.wide, row, false);
     if (status == OFL_OK) status = multiply(s, s->tokens, OFL_ROLE_OTHER, f->room.wide + f->shape.ffn_size, row, false);
-    if (status == OFL_OK) status = threads_each(f->threads, s->tokens, gate_row, s);
+    if (status == OFL_OK) status = threads_each(f->threads, s->tokens, forward_gate_row, s);
     if (status == OFL_OK) status = multiply(s, s->tokens, OFL_ROLE_OTHER, f->room.residual, f->shape.hidden_size, true);
     return status;
 }
 
 /* Only the rows whose next token is wanted go through the head. The walk goes over its parts in any case: every step reads the same weights. */
-static ofl_status head(step *s)
+static ofl_status head(forward_run *s)
 {
     forward *f = s->f;
     uint32_t hidden = f->shape.hidden_size, count = 0;
@@ -232,7 +220,7 @@ static ofl_status head(step *s)
     return multiply(s, count, OFL_ROLE_OTHER, f->room.logits, f->shape.vocab_size, false);
 }
 
-static ofl_status run(step *s, const int32_t *ids)
+static ofl_status run(forward_run *s, const int32_t *ids)
 {
     ofl_status status = embed(s, ids);
     if (status != OFL_OK) return status;
@@ -251,7 +239,7 @@ ofl_status forward_step(forward *f, const ofl_step *given, const int32_t *tokens
 {
     ofl_status status = check_step(f, given, tokens);
     if (status != OFL_OK) return status;
-    step s = {.f = f, .given = given, .tokens = given->shape.tokens};
+    forward_run s = {.f = f, .given = given, .tokens = given->shape.tokens};
     uint64_t before = ofl_device_now_ns(f->device);
     weights_rewind(f->walk);
     status = run(&s, tokens);

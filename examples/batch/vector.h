@@ -80,4 +80,21 @@ VECTOR_INLINE float float_exp(float x)
     return series * float_from_bits((float_bits(shifted) + 127u) << 23);
 }
 
+/* Sixteen floats: one register of the widest kind, or several of a smaller one. */
+typedef float float16v __attribute__((vector_size(64)));
+typedef int32_t int16v __attribute__((vector_size(64)));
+
+/* float_exp of sixteen values ≤ 0, in place. */
+VECTOR_INLINE void float_exp_sixteen(float16v *values)
+{
+    const float16v zero = {0}, shifter = zero + 0x1.8p23f, least = zero - 87.0f;
+    int16v enough = *values > least;
+    float16v x = (float16v)(((int16v)*values & enough) | ((int16v)least & ~enough));
+    float16v shifted = x * 0x1.715476p0f + shifter, n = shifted - shifter;
+    float16v r = x - n * 0x1.62e4p-1f - n * 0x1.7f7d1cp-20f;
+    float16v series = ((((r * (1.0f / 720.0f) + 1.0f / 120.0f) * r + 1.0f / 24.0f) * r + 1.0f / 6.0f) * r + 0.5f) * r + 1.0f;
+    series = series * r + 1.0f;
+    *values = series * (float16v)(((int16v)shifted + 127) << 23);
+}
+
 #endif

@@ -159,8 +159,7 @@ static void print_cells(const char *name, const char *key, const cJSON *rows)
     {
         double value = cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(row, key));
         char cell[32];
-        if (value >= 100 || floor(value) == value) (void)snprintf(cell, sizeof cell, "%.0f", value);
-        else (void)snprintf(cell, sizeof cell, "%.*f", value >= 10 ? 1 : value >= 0.1 ? 2 : 4, value);
+        (void)snprintf(cell, sizeof cell, value >= 100 ? "%.0f" : "%.3g", value);
         printf("%8s", cell);
     }
 }
@@ -191,19 +190,6 @@ static ofl_status print_queue_plan(const page *p)
     return OFL_OK;
 }
 
-static void print_unused(const facts *f)
-{
-    const cJSON *item;
-    double bytes = 0;
-    int count = cJSON_GetArraySize(f->unused);
-    char size[32];
-    if (count == 0) return;
-    cJSON_ArrayForEach(item, f->unused) bytes += cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(item, "bytes"));
-    const char *why = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(cJSON_GetArrayItem(f->unused, 0), "why"));
-    printf("not used: %d tensor%s, %s (%s%s)\n", count, count == 1 ? "" : "s", cli_show_bytes(size, (uint64_t)bytes, 0), why != NULL ? why : "no reason given",
-           count > 1 ? ", …" : "");
-}
-
 static void print_advice(const page *p)
 {
     static const char about_queues[] = "for a long queue";
@@ -219,7 +205,8 @@ static void print_advice(const page *p)
 static void print_words(const page *p, const facts *f)
 {
     print_advice(p);
-    print_unused(f);
+    if (f->experts > 0)
+        printf("note: %u experts, %u used by a token: all of them are counted as read in every step, so that the forecast is on the safe side\n", f->experts, f->experts_used);
     for (uint32_t i = 0; i < ofl_model_note_count(p->model); i++) printf("note: %s\n", ofl_model_note(p->model, i));
     if (!runnable_architecture(ofl_model_architecture(p->model)))
         printf("note: %s can be planned, it cannot be run by ofload-batch (which runs %s)\n", ofl_model_architecture(p->model), runnable_names());

@@ -75,7 +75,7 @@ static ofl_status collect_slices(const ofl_model *model, const ofl_plan *plan, f
     return status;
 }
 
-/* What has no getter: the forecast by sequences, and why tensors are not used. */
+/* What has no getter: the forecast by sequences. */
 static ofl_status collect_json(const ofl_plan *plan, facts *f)
 {
     char *text = NULL;
@@ -85,7 +85,6 @@ static ofl_status collect_json(const ofl_plan *plan, facts *f)
     ofl_string_free(text);
     if (f->tree == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory while reading the plan's JSON");
     f->by_sequences = cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(f->tree, "forecast"), "by_sequences");
-    f->unused = cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(f->tree, "model"), "unused");
     return OFL_OK;
 }
 
@@ -99,6 +98,8 @@ ofl_status facts_collect(const ofl_model *model, const ofl_plan *plan, facts *ou
     if (status == OFL_OK) status = ofl_plan_forecast_get(plan, &f.forecast);
     if (status != OFL_OK) return app_forward(status);
     f.blocks = shape.block_count;
+    f.experts = shape.expert_count;
+    f.experts_used = shape.expert_used_count;
     f.trained_context = shape.trained_context_tokens;
     f.parameters = (double)shape.parameter_count;
     collect_types(model, &f);

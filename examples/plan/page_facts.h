@@ -11,7 +11,7 @@ typedef struct facts {
     ofl_budget budget;
     ofl_plan_settings settings;
     ofl_forecast forecast;
-    uint32_t blocks;
+    uint32_t blocks, experts, experts_used;
     uint64_t weight_bytes, trained_context;
     double parameters;
     const char *main_type; /* that most bytes have */
@@ -21,7 +21,7 @@ typedef struct facts {
     uint64_t lookup_host_bytes;
     uint64_t streamed[4];  /* by tier */
     cJSON *tree;           /* owned: the plan's JSON, of which: */
-    const cJSON *by_sequences, *unused;
+    const cJSON *by_sequences;
 } facts;
 
 /* Free with facts_free. */

@@ -73,6 +73,14 @@ static int compare_execution(const void *left, const void *right, void *context)
     return a->sequence < b->sequence ? -1 : a->sequence > b->sequence;
 }
 
+static bool in_order(const ofl_model *model, bool as_added)
+{
+    for (uint64_t i = 1; i < model->tensor_count; i++) {
+        if (compare_execution(&model->tensors[i - 1], &model->tensors[i], &as_added) > 0) return false;
+    }
+    return true;
+}
+
 static void drop(ofl_model *model)
 {
     uint64_t kept = 0;
@@ -85,8 +93,7 @@ static void drop(ofl_model *model)
 static void number(ofl_model *model)
 {
     bool as_added = model->format == OFL_FORMAT_BUILDER || model->format == OFL_FORMAT_DESCRIPTION;
-    if (model->tensor_count == 0) return;
-    qsort_r(model->tensors, (size_t)model->tensor_count, sizeof *model->tensors, compare_execution, &as_added);
+    if (!in_order(model, as_added)) qsort_r(model->tensors, (size_t)model->tensor_count, sizeof *model->tensors, compare_execution, &as_added);
     for (uint32_t i = 0; i < model->tensor_count; i++) {
         const ofl_tensor *tensor = &model->tensors[i];
         if (tensor->role == OFL_ROLE_EMBEDDING && tensor->also_lookup && tensor->tensor_class == OFL_CLASS_DENSE) model->tied_tensor = i;
@@ -157,8 +164,9 @@ static void add_shape(ofl_sha256 *hash, const ofl_model_shape *shape)
 static void add_tensor(ofl_sha256 *hash, const ofl_tensor *tensor)
 {
     ofl_sha256_add_text(hash, tensor->name);
-    const uint64_t fields[] = {tensor->dtype, tensor->tensor_class, tensor->role, (uint64_t)tensor->block, tensor->also_lookup, tensor->file,
-                               tensor->file == OFL_NO_FILE ? 0 : tensor->at.offset, tensor->n_dims};
+    uint64_t kinds = tensor->dtype | (uint64_t)tensor->tensor_class << 8 | (uint64_t)tensor->role << 16 | (uint64_t)tensor->n_dims << 24 |
+                     (uint64_t)tensor->also_lookup << 32;
+    const uint64_t fields[] = {kinds, (uint64_t)tensor->file << 32 | (uint32_t)tensor->block, tensor->file == OFL_NO_FILE ? 0 : tensor->at.offset};
     for (size_t i = 0; i < OFL_COUNT_OF(fields); i++) ofl_sha256_add_u64(hash, fields[i]);
     for (unsigned d = 0; d < tensor->n_dims; d++) ofl_sha256_add_u64(hash, tensor->dims[d]);
 }

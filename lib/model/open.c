@@ -1,4 +1,5 @@
 /* Which reader a path needs is told from what is there, not from its name. */
+#include "model/description.h"
 #include "model/gguf.h"
 #include "model/hf.h"
 
@@ -6,18 +7,30 @@
 #include <string.h>
 #include <sys/stat.h>
 
+static bool begins_object(const unsigned char *bytes, size_t count)
+{
+    size_t at = 0;
+    while (at < count && (bytes[at] == ' ' || bytes[at] == '\t' || bytes[at] == '\r' || bytes[at] == '\n')) at++;
+    return at < count && bytes[at] == '{';
+}
+
+/* A safetensors file begins with a length and then its JSON. */
+static bool is_safetensors(const unsigned char *bytes, size_t count) { return count >= 9 && bytes[8] == '{'; }
+
 static ofl_status open_file(const char *path, ofl_model **out)
 {
     ofl_reader reader;
-    char magic[4] = "";
+    unsigned char start[64] = {0};
     ofl_status status = ofl_reader_open(&reader, path);
     if (status != OFL_OK) return status;
-    uint64_t bytes = reader.end;
-    if (bytes >= sizeof magic) status = ofl_reader_take(&reader, magic, sizeof magic, "the header");
+    size_t count = (size_t)ofl_min_u64(reader.end, sizeof start);
+    status = ofl_reader_take(&reader, start, count, "the header");
     ofl_reader_close(&reader);
     if (status != OFL_OK) return status;
-    if (bytes < sizeof magic) return ofl_fail(OFL_ERROR_FORMAT, "%s: %llu bytes are too short for a model", path, (unsigned long long)bytes);
-    if (memcmp(magic, "GGUF", sizeof magic) == 0) return ofl_gguf_open(path, out);
+    if (count < 4) return ofl_fail(OFL_ERROR_FORMAT, "%s: %zu bytes are too short for a model", path, count);
+    if (memcmp(start, "GGUF", 4) == 0) return ofl_gguf_open(path, out);
+    if (begins_object(start, count)) return ofl_description_open(path, out);
+    if (is_safetensors(start, count)) return ofl_fail(OFL_ERROR_FORMAT, "%s: a safetensors file alone is no model; give the folder that holds it and config.json", path);
     return ofl_fail(OFL_ERROR_FORMAT, "%s: not a model: neither GGUF nor a description in JSON", path);
 }
 
