@@ -91,15 +91,15 @@ static ofl_status run_fails(const run_settings *settings, const backend *model, 
 }
 
 /* Fresh paths for one test. */
-static const char *in_path, *out_path;
+static char in_path[512], out_path[512];
 static void fresh(void)
 {
     static int number;
     char name[40];
     (void)snprintf(name, sizeof name, "in%d.jsonl", ++number);
-    in_path = strdup(test_path(name));
+    (void)snprintf(in_path, sizeof in_path, "%s", test_path(name));
     (void)snprintf(name, sizeof name, "out%d.jsonl", number);
-    out_path = strdup(test_path(name));
+    (void)snprintf(out_path, sizeof out_path, "%s", test_path(name));
 }
 
 static void write_jobs(uint32_t count)

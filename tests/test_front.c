@@ -203,6 +203,7 @@ static void forecast_is_played(uint64_t seed)
     world w = {.seed = seed};
     uint32_t sequences = between(&w, 1, 40), chunk = between(&w, 1, 256);
     w.plan = made_plan(sequences, between(&w, sequences, sequences + chunk), chunk, 16, between(&w, 2048, 60000));
+    if (seed % 3 == 0) w.plan.link_seconds = 0; /* then the context counts */
     w.front = made_front(&w.plan, seed % 2 ? OFL_LONGEST_FIRST : OFL_FIRST_COME);
     uint32_t count = between(&w, 1, 300), cancelled = between(&w, 0, count - 1);
     uint64_t tokens = 0, steps, made;
