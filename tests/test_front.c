@@ -234,6 +234,23 @@ static void test_forecast_equals_the_run(void **state)
     for (uint64_t seed = 0; seed < 200; seed++) forecast_is_played(seed);
 }
 
+static void test_runs_of_like_steps_are_estimated_at_their_middle(void **state)
+{
+    (void)state;
+    ofl_plan plan = made_plan(1, 129, 128, 16, 8192);
+    plan.link_seconds = 0;
+    ofl_front *front = made_front(&plan, OFL_FIRST_COME);
+    uint64_t steps, made;
+    double seconds;
+    (void)submit(front, 4000, 4000, 0);
+    ofl_front_forecast forecast = {.struct_size = sizeof forecast};
+    assert_ok(ofl_front_forecast_get(front, &forecast));
+    run_all(front, &steps, &seconds, &made);
+    assert_int_equal(forecast.steps, steps);
+    assert_near(forecast.seconds / seconds, 1, 0.005);
+    ofl_front_destroy(front);
+}
+
 static void test_forecast_in_the_middle(void **state)
 {
     (void)state;
@@ -425,6 +442,7 @@ static void test_each_allocation_may_fail(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_random_queues),
     cmocka_unit_test(test_forecast_equals_the_run),
+    cmocka_unit_test(test_runs_of_like_steps_are_estimated_at_their_middle),
     cmocka_unit_test(test_forecast_in_the_middle),
     cmocka_unit_test(test_long_queue_is_cheap_to_forecast),
     cmocka_unit_test(test_measured_steps_correct_the_forecast),

@@ -22,13 +22,15 @@ static double seconds_now(void)
 
 static ofl_status failed(const char *path, const char *what) { return app_fail(OFL_ERROR_IO, "%s: %s: %s", path, what, strerror(errno)); }
 
-static ofl_status open_locked(const char *path, int flags, output *out)
+ofl_status output_open(const char *path, output *out)
 {
     struct stat about;
     output o = {.path = strdup(path), .fd = -1, .synced_at = seconds_now()};
     if (o.path == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "%s: out of memory", path);
     ofl_status status = OFL_OK;
-    o.fd = open(path, O_RDWR | O_APPEND | O_CLOEXEC | flags, 0666);
+    o.fd = open(path, O_RDWR | O_APPEND | O_CLOEXEC | O_CREAT | O_EXCL, 0666);
+    o.created = o.fd >= 0;
+    if (o.fd < 0 && errno == EEXIST) o.fd = open(path, O_RDWR | O_APPEND | O_CLOEXEC);
     if (o.fd < 0 || fstat(o.fd, &about) != 0) status = failed(path, "cannot be opened for writing");
     else if (!S_ISREG(about.st_mode)) status = app_fail(OFL_ERROR_IO, "%s: no regular file; a run that can be resumed needs one", path);
     else if (flock(o.fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) status = app_fail(OFL_ERROR_IO, "%s: another run is writing to it", path);
@@ -37,8 +39,6 @@ static ofl_status open_locked(const char *path, int flags, output *out)
     else output_drop(&o);
     return status;
 }
-
-ofl_status output_open(const char *path, output *out) { return open_locked(path, O_CREAT, out); }
 
 ofl_status output_open_read(const char *path, output *out)
 {
@@ -52,6 +52,11 @@ ofl_status output_open_read(const char *path, output *out)
     if (status == OFL_OK) *out = o;
     else output_drop(&o);
     return status;
+}
+
+void output_leave_no_trace(output *o)
+{
+    if (o->created && o->bytes == 0) (void)unlink(o->path);
 }
 
 void output_drop(output *o)
@@ -142,7 +147,7 @@ ofl_status output_replace_begin(const char *path, output_replacement *r)
         output_replace_cancel(r);
         return app_fail(OFL_ERROR_HOST_MEMORY, "%s: out of memory", path);
     }
-    ofl_status status = open_locked(r->temporary, O_CREAT, &r->out);
+    ofl_status status = output_open(r->temporary, &r->out);
     if (status == OFL_OK && r->out.bytes > 0) status = output_cut(&r->out, 0); /* left behind by a run that was killed */
     if (status != OFL_OK) output_replace_cancel(r);
     return status;

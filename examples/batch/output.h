@@ -14,6 +14,7 @@ typedef struct output {
     uint64_t bytes;
     bool dirty;       /* written since the last sync */
     bool read_only;
+    bool created;     /* by this run */
     uint32_t part;    /* its number among several read together */
     double synced_at; /* seconds, monotonic */
 } output;
@@ -30,6 +31,8 @@ ofl_status output_sync(output *o, bool now);
 ofl_status output_cut(output *o, uint64_t bytes);
 /* Syncs and closes; every failure is told. */
 ofl_status output_close(output *o);
+/* Removes the file when this run made it and wrote nothing to it. */
+void output_leave_no_trace(output *o);
 /* Closes whatever the state, quietly. */
 void output_drop(output *o);
 

@@ -152,11 +152,26 @@ static ofl_status write_state(run *r, const char *status)
     return state_write(r->state_path, &r->state);
 }
 
+/* Without --context the longest request sets the context: it may be what does not fit. */
+static ofl_status name_longest(const run *r, const backend_load *load, ofl_status status)
+{
+    char why[800];
+    if (status != OFL_ERROR_NO_FIT || r->model->context_given != 0) return status;
+    for (size_t i = 0; i < r->in.count; i++) {
+        const input_entry *entry = &r->in.entries[i];
+        if (entry->prompt_tokens == 0 || (uint64_t)entry->prompt_tokens + entry->max_tokens != load->context_tokens) continue;
+        (void)snprintf(why, sizeof why, "%s", app_error());
+        return app_fail(status, "%s (the longest request, line %llu, needs a context of %llu tokens; with --context N longer ones become error lines)", why,
+                        (unsigned long long)entry->line, (unsigned long long)load->context_tokens);
+    }
+    return status;
+}
+
 /* The plan, and what the front makes of the queue under it, before anything runs. */
 static ofl_status forecast(run *r, const backend_load *load)
 {
     ofl_forecast planned = {.struct_size = sizeof planned};
-    ofl_status status = r->model->plan(r->model->context, load, &r->job.plan);
+    ofl_status status = name_longest(r, load, r->model->plan(r->model->context, load, &r->job.plan));
     if (status == OFL_OK) status = job_begin(&r->job);
     if (status != OFL_OK) return status;
     r->report.forecast.struct_size = sizeof r->report.forecast;
@@ -182,11 +197,10 @@ static ofl_status work(run *r, bool any_requests)
         progress_end(&r->progress);
         r->model->figures(r->model->context, &r->report.figures);
     }
-    if (status != OFL_OK && status != OFL_END) {
-        (void)output_sync(&r->out, true);
-        return status;
-    }
+    char why[1000];
+    (void)snprintf(why, sizeof why, "%s", app_error());
     ofl_status synced = output_sync(&r->out, true);
+    if (status != OFL_OK && status != OFL_END) return app_fail(status, "%s", why); /* the first failure counts */
     return synced == OFL_OK ? status : synced;
 }
 
@@ -243,6 +257,7 @@ ofl_status batch_run(const run_settings *settings, const backend *model, int *ex
     if (status == OFL_OK) status = run_all(&r, exit_out);
     if (r.job.plan != NULL) job_end(&r.job);
     else buffer_free(&r.job.record);
+    if (r.state.status == NULL) output_leave_no_trace(&r.out);
     output_drop(&r.out);
     input_close(&r.in);
     free(r.output_path);

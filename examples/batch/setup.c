@@ -82,7 +82,7 @@ static ofl_status open_device(setup *s)
     if (ofl_device_open(spec, &s->device) == OFL_OK) return OFL_OK;
     ofl_status status = ofl_diagnostic_get()->status;
     if (s->options->plan.device != NULL) return app_forward(status);
-    return app_fail(status, "%s; give a simulated device instead, such as --device sim:vram=64MiB,h2d=1GB/s", ofl_error_message());
+    return app_fail(status, "%s, such as --device sim:vram=64MiB,h2d=1GB/s", ofl_error_message());
 }
 
 /* Seconds to pick one token from a row of logits like this model's. */
