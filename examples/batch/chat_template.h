@@ -4,6 +4,7 @@
 
 #include "batch/tokenizer.h"
 
+/* CHAT_NONE: no template; the texts of the messages, a newline between two. */
 typedef enum chat_template { CHAT_CHATML, CHAT_LLAMA3, CHAT_MISTRAL, CHAT_GEMMA, CHAT_NONE } chat_template;
 
 typedef struct chat_message {

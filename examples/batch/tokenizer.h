@@ -20,7 +20,9 @@ typedef struct token_list {
 ofl_status tokenizer_open(const ofl_model *model, tokenizer **out);
 void tokenizer_close(tokenizer *t);
 
-/* Appends. markup = false: user text, "<|im_end|>" in it is plain text; true: the template's own text, added tokens become their ids. text must be valid UTF-8. */
+/* Appends. markup = false: user text, "<|im_end|>" in it is plain text; true: the template's own text, added tokens become their ids. text must be valid UTF-8
+ * (OFL_ERROR_ARGUMENT). Added tokens that are no control tokens ("<think>") are found in any text. The text is taken as the start of a prompt: where the
+ * tokenizer puts a space there, it is put. */
 ofl_status tokenizer_encode(tokenizer *t, const char *text, size_t bytes, bool markup, token_list *out);
 ofl_status tokens_push(token_list *list, int32_t id);
 void tokens_free(token_list *list);
