@@ -45,15 +45,15 @@ static double play_step(player *p, double now)
     return now + p->in->tail + p->in->host;
 }
 
-/* No step is shorter than the bound: once there, it stays there. */
-static double steady_step(player *p, double bound)
+/* A step may be at the bound, or below it, by what the ring held before it: two alike are needed. */
+static double steady_step(player *p)
 {
     uint64_t most = ofl_min_u64(ofl_max_u64(WORK / p->in->piece_count, LEAST_STEPS), MOST_STEPS);
     double now = 0, last = -1, half = 0;
     fill_ring(p, 0);
     for (uint64_t step = 0; step < most; step++) {
         double end = play_step(p, now), taken = end - now;
-        if (step >= 2 && (taken <= bound * (1 + 1e-7) || fabs(taken - last) <= 1e-9 * taken)) return taken;
+        if (step >= 2 && fabs(taken - last) <= 1e-9 * taken) return taken;
         if (step + 1 == most / 2) half = end;
         last = taken;
         now = end;
@@ -83,7 +83,7 @@ ofl_status ofl_plan_timeline(const ofl_timeline_input *in, ofl_step_estimate *ou
         p.landed = ofl_alloc(p.capacity, sizeof *p.landed);
         p.numbers = ofl_alloc(p.capacity, sizeof *p.numbers);
         bool good = p.landed != NULL && p.numbers != NULL;
-        if (good) estimate.step_seconds = fmax(steady_step(&p, estimate.bound_seconds), estimate.bound_seconds);
+        if (good) estimate.step_seconds = fmax(steady_step(&p), estimate.bound_seconds);
         ofl_free(p.landed);
         ofl_free(p.numbers);
         ofl_ring_clear(&p.ring);
