@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# ofload-batch from the command line, on a small generated model: statuses, messages, resuming, shards and merge, plans, the same bytes wherever the weights are.
+set -u
+root=$1 build=$2 failed=0
+batch=$build/bin/ofload-batch bench=$build/bin/ofload-bench
+[ -x "$batch" ] && [ -x "$bench" ] || { echo "the programs are not built"; exit 77; }
+command -v jq >/dev/null || { echo "jq is not installed"; exit 77; }
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+export SOURCE_DATE_EPOCH=1700000000
+unset SLURM_ARRAY_TASK_ID SLURM_ARRAY_TASK_COUNT JOB_COMPLETION_INDEX
+
+# expect STATUS TEXT COMMAND...: the command ends so, and what it says contains TEXT.
+expect() {
+    local status=$1 text=$2 got
+    shift 2
+    said=$("$@" 2>&1)
+    got=$?
+    if [ "$got" -ne "$status" ]; then echo "status $got instead of $status: $*"; echo "$said"; failed=1; fi
+    case $said in *"$text"*) ;; *) echo "no \"$text\" from: $*"; echo "$said"; failed=1 ;; esac
+}
+same() { cmp -s "$1" "$2" || { echo "$1 and $2 differ ($3)"; failed=1; }; }
+
+"$bench" mkmodel --architecture llama --layers 12 --hidden 128 --heads 4 --kv-heads 2 --ffn 384 --type bf16 --output tiny.gguf >/dev/null || exit 1
+for i in $(seq 1 23); do
+    printf '{"custom_id":"q%d","method":"POST","url":"/v1/chat/completions","body":{"model":"any","messages":[{"role":"user","content":"Question %d?"}],"max_tokens":%d,"temperature":%d}}\n' \
+        "$i" "$i" $((i % 7 + 2)) $((i % 2))
+done >in.jsonl
+all="--model tiny.gguf --device sim:vram=16MiB,h2d=2GB/s"
+little="--model tiny.gguf --device sim:vram=2MiB,h2d=2GB/s"
+
+# ---- wording ----
+expect 2 "--model MODEL is needed" "$batch" --input in.jsonl --output o.jsonl
+expect 2 "--output OUT.jsonl is needed" "$batch" $all --input in.jsonl
+expect 2 "is no option" "$batch" $all --input in.jsonl --output o.jsonl --queue 5
+expect 2 "no effect" "$batch" $all --input in.jsonl --output o.jsonl --overwrite --retry-errors
+expect 2 "no effect" "$batch" $all --input in.jsonl --output o.jsonl --dry-run --ordered
+expect 2 "no effect beside --plan" "$batch" $all --input in.jsonl --output o.jsonl --plan p.json --context 50
+expect 2 "--shard" "$batch" $all --input in.jsonl --output o.jsonl --shard 3/3
+expect 2 "no Slurm array" "$batch" $all --input in.jsonl --output o.jsonl --shard auto
+expect 2 "no whole number" "$batch" $all --input in.jsonl --output o.jsonl --threads many
+expect 0 "usage: ofload-batch" "$batch" --help
+expect 0 "ofload-batch" "$batch" --version
+
+# ---- what cannot be ----
+expect 1 "not-there.gguf" "$batch" --model not-there.gguf --device sim:vram=16MiB,h2d=2GB/s --input in.jsonl --output o.jsonl
+head -c 5000 tiny.gguf >cut.gguf
+expect 1 "cut.gguf" "$batch" --model cut.gguf --device sim:vram=16MiB,h2d=2GB/s --input in.jsonl --output o.jsonl
+expect 3 "the longest request, line" "$batch" $all --vram 500KiB --input in.jsonl --output o.jsonl
+expect 3 "" "$batch" $all --input in.jsonl --output o.jsonl --sequences 1000000
+expect 1 "sim:" "$batch" --model tiny.gguf --device cuda:99 --input in.jsonl --output o.jsonl
+expect 1 "not-there.jsonl" "$batch" $all --input not-there.jsonl --output o.jsonl
+expect 1 "is the input file itself" "$batch" $all --input in.jsonl --output ./in.jsonl
+expect 1 "cannot be opened" "$batch" $all --input in.jsonl --output no/folder/o.jsonl
+{ cat in.jsonl; head -1 in.jsonl; } >twice.jsonl
+expect 1 "is on line 1 and again on line 24" "$batch" $all --input twice.jsonl --output o.jsonl
+for left in o.jsonl o.jsonl.state.json; do [ ! -e "$left" ] || { echo "$left was left behind"; failed=1; }; done
+
+# ---- runs ----
+expect 0 "at most" "$batch" $all --input in.jsonl --output o.jsonl --dry-run
+[ ! -e o.jsonl ] || { echo "a dry run made an output"; failed=1; }
+expect 0 "23 answered" "$batch" $all --input in.jsonl --output a.jsonl --ordered --report r.json
+[ "$(jq -s 'length' a.jsonl)" = 23 ] || { echo "not 23 answers"; failed=1; }
+[ "$(jq -r '[.schema, .requests.done, .preempted, .simulated, (.peak_device_bytes <= .plan_bytes), (.plan_bytes <= .budget_bytes)] | join(" ")' r.json)" = "ofload.report/1 23 0 true true true" ] ||
+    { echo "report:"; cat r.json; failed=1; }
+expect 0 "0 answered" "$batch" $all --input in.jsonl --output a.jsonl
+expect 1 "--kv-type was" "$batch" $all --input in.jsonl --output a.jsonl --kv-type f32
+expect 0 "23 answered" "$batch" $all --input in.jsonl --output a.jsonl --overwrite --ordered
+expect 0 '"schema"' "$batch" $all --input in.jsonl --output j.jsonl --json --no-progress
+said=$("$batch" $all --input in.jsonl --output quiet.jsonl --quiet 2>&1)
+[ -z "$said" ] || { echo "--quiet said: $said"; failed=1; }
+
+# The same bytes whatever is resident, however the steps are filled.
+expect 0 "23 answered" "$batch" $little --input in.jsonl --output streamed.jsonl --ordered --report streamed.json
+same a.jsonl streamed.jsonl "all resident, most streamed"
+[ "$(jq '.measured.link_bytes_per_second > 0' streamed.json)" = true ] || { echo "nothing was streamed"; failed=1; }
+expect 0 "23 answered" "$batch" $all --input in.jsonl --output one.jsonl --ordered --sequences 1 --prefill-chunk 5
+same a.jsonl one.jsonl "many at once, one at a time"
+
+# A plan made elsewhere.
+"$build/bin/ofload-plan" --device sim:vram=16MiB,h2d=2GB/s --objective throughput --context 64 --kv-type f16 --queue 23 --output p.json tiny.gguf >/dev/null 2>&1 || { echo "ofload-plan failed"; failed=1; }
+expect 0 "23 answered" "$batch" $all --input in.jsonl --output planned.jsonl --plan p.json
+"$bench" mkmodel --architecture qwen2 --layers 2 --hidden 64 --heads 2 --ffn 64 --output other.gguf >/dev/null
+expect 1 "" "$batch" --model other.gguf --device sim:vram=16MiB,h2d=2GB/s --input in.jsonl --output other.jsonl --plan p.json
+
+# Error lines, retried.
+{ cat in.jsonl; echo 'no request'; echo '{"custom_id":"long","url":"/v1/completions","body":{"prompt":"x","max_tokens":5000}}'; } >some.jsonl
+expect 4 "2 failed" "$batch" $all --input some.jsonl --output some-out.jsonl
+[ "$(jq -s '[.[] | select(.error != null) | .error.line] | sort == [24, 25]' some-out.jsonl)" = true ] || { echo "error lines"; failed=1; }
+expect 4 "2 failed" "$batch" $all --input some.jsonl --output some-out.jsonl --retry-errors
+[ "$(jq -s 'length' some-out.jsonl)" = 25 ] || { echo "retried errors doubled"; failed=1; }
+
+# ---- shards ----
+for i in 0 1; do expect 0 "answered" "$batch" $all --input in.jsonl --output s.jsonl --shard $i/3; done
+expect 1 "in no part" "$batch" merge --input in.jsonl --output m.jsonl s.shard-*.jsonl
+SLURM_ARRAY_TASK_ID=12 SLURM_ARRAY_TASK_COUNT=3 SLURM_ARRAY_TASK_MIN=10 expect 0 "answered" "$batch" $all --input in.jsonl --output s.jsonl --shard auto
+[ ! -e m.jsonl ] || { echo "a failed merge left an output"; failed=1; }
+expect 0 "23 answers" "$batch" merge --input in.jsonl --output m.jsonl s.shard-*.jsonl
+same a.jsonl m.jsonl "one run, three shards"
+expect 1 "there already" "$batch" merge --input in.jsonl --output m.jsonl s.shard-*.jsonl
+expect 1 "a second time" "$batch" merge --input in.jsonl --output m2.jsonl s.shard-*.jsonl s.shard-00000-of-00003.jsonl
+head -c -1 s.shard-00001-of-00003.jsonl >torn.jsonl
+expect 1 "ends in the middle of a line" "$batch" merge --input in.jsonl --output m2.jsonl s.shard-00000-of-00003.jsonl torn.jsonl s.shard-00002-of-00003.jsonl
+expect 1 "is the input file itself" "$batch" merge --input in.jsonl --output in.jsonl a.jsonl
+expect 2 "are needed" "$batch" merge --input in.jsonl --output m3.jsonl
+
+# ---- killed and gone on, with the real loop ----
+"$batch" $little --input in.jsonl --output k.jsonl --quiet &
+pid=$!
+sleep 0.6
+kill -9 $pid 2>/dev/null
+wait $pid 2>/dev/null
+expect 0 "of 23 requests" "$batch" $little --input in.jsonl --output k.jsonl --ordered
+same a.jsonl k.jsonl "one run, a killed one"
+exit "$failed"
