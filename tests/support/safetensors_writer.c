@@ -6,12 +6,16 @@
 
 static void append(char **to, size_t *used, const void *bytes, size_t count)
 {
-    char *grown = realloc(*to, *used + count + 1);
-    assert_non_null(grown);
-    memcpy(grown + *used, bytes, count);
-    grown[*used + count] = '\0';
-    *to = grown;
+    size_t power = 64; /* grows at powers of two, so that long headers take linear time */
+    while (power < *used + 1) power *= 2;
+    if (*to == NULL || *used + count + 1 > power) {
+        while (power < *used + count + 1) power *= 2;
+        *to = realloc(*to, power);
+        assert_non_null(*to);
+    }
+    memcpy(*to + *used, bytes, count);
     *used += count;
+    (*to)[*used] = '\0';
 }
 
 void safetensors_start(safetensors_writer *writer) { *writer = (safetensors_writer){0}; }
