@@ -83,14 +83,18 @@ ofl_status matmul_prepare(matmul *m, uint64_t columns)
     return status;
 }
 
+/* Turns a tile over on the way to its place; a buffer of a size that the compiler knows makes vectors of it. */
 VECTOR_CLONES static void store(const float *restrict from, uint32_t rows, uint32_t tokens, const float *restrict bias, bool add, float *restrict to, uint64_t stride)
 {
+    float turned[TILE_TOKENS][TILE_MAX_ROWS] __attribute__((aligned(64)));
+    for (uint32_t r = 0; r < rows; r++) {
+        for (uint32_t t = 0; t < TILE_TOKENS; t++) turned[t][r] = from[r * TILE_TOKENS + t];
+    }
     for (uint32_t t = 0; t < tokens; t++) {
         float *row = to + t * stride;
-        for (uint32_t r = 0; r < rows; r++) {
-            float value = from[r * TILE_TOKENS + t] + (bias != NULL ? bias[r] : 0.0f);
-            row[r] = add ? row[r] + value : value;
-        }
+        for (uint32_t r = 0; bias != NULL && r < rows; r++) turned[t][r] += bias[r];
+        for (uint32_t r = 0; add && r < rows; r++) row[r] += turned[t][r];
+        if (!add) memcpy(row, turned[t], rows * sizeof *row);
     }
 }
 
