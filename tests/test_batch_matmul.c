@@ -202,7 +202,22 @@ static void test_add_and_refusals(void **state)
     free_trial(&t);
 }
 
+/* The same tests on a CPU that has no bf16 products: oneDNN is told so before it looks. */
+static void test_without_bf16(void **state)
+{
+    (void)state;
+    if (getenv("ONEDNN_MAX_CPU_ISA") != NULL) {
+        assert_false(matmul_has_bf16());
+        return;
+    }
+    char *said = NULL;
+    int status = test_run("ONEDNN_MAX_CPU_ISA=AVX2 DNNL_MAX_CPU_ISA=AVX2 " OFLOAD_BIN_DIR "/test_batch_matmul", &said);
+    if (status != 0) fail_msg("%s", said);
+    free(said);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_without_bf16),
     cmocka_unit_test(test_f32_products),
     cmocka_unit_test(test_bf16_products),
     cmocka_unit_test(test_add_and_refusals),

@@ -219,3 +219,14 @@ void expand_to_bf16(ofl_dtype dtype, const void *from, uint64_t elements, uint16
         round_strip(strip, count, to + done);
     }
 }
+
+VECTOR_CLONES static void round_in_place(float *values, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) values[i] = float_from_bf16(bf16_from_float(values[i]));
+}
+
+void expand_to_rounded(ofl_dtype dtype, const void *from, uint64_t elements, float *to)
+{
+    expand_to_f32(dtype, from, elements, to);
+    if (dtype != OFL_DTYPE_BF16) round_in_place(to, elements);
+}

@@ -11,5 +11,7 @@ bool expand_knows(ofl_dtype dtype);
 /* `elements` (whole blocks) of a known type from `from`, any alignment. bf16 is the nearest of the float32 value. */
 void expand_to_f32(ofl_dtype dtype, const void *from, uint64_t elements, float *to);
 void expand_to_bf16(ofl_dtype dtype, const void *from, uint64_t elements, uint16_t *to);
+/* The bf16 values as float32, for a CPU that multiplies no bf16. */
+void expand_to_rounded(ofl_dtype dtype, const void *from, uint64_t elements, float *to);
 
 #endif

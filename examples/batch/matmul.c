@@ -17,7 +17,7 @@ typedef struct prepared {
 } prepared;
 
 struct matmul {
-    ofl_compute_type type;
+    ofl_compute_type type, kernel_type; /* bf16 inputs are multiplied as f32 where the CPU has no bf16 products */
     uint32_t threads, shape_count;
     uint8_t *workspace;
     uint64_t workspace_bytes;
@@ -29,26 +29,27 @@ typedef struct job { /* a product being run */
     matmul *m;
     tile *kernel;
     uint32_t tile_rows;
-    uint64_t row_bytes, tile_bytes;
+    uint64_t row_bytes, slot_bytes; /* slot: what a thread has of the workspace */
     bool in_place; /* stored as the kernel reads it */
 } job;
 
 uint64_t matmul_type_bytes(ofl_compute_type type) { return type == OFL_COMPUTE_BF16 ? 2 : 4; }
 
-ofl_compute_type matmul_best_type(void)
+bool matmul_has_bf16(void)
 {
     tile *kernel;
-    if (tile_open(OFL_COMPUTE_BF16, 1024, 1, &kernel) != OFL_OK) return OFL_COMPUTE_F32;
+    if (tile_open(OFL_COMPUTE_BF16, TILE_MAX_ROWS, 1024, 1, &kernel) != OFL_OK) return false;
     bool native = strstr(tile_kernel(kernel), "bf16") != NULL;
     tile_close(kernel);
-    return native ? OFL_COMPUTE_BF16 : OFL_COMPUTE_F32;
+    return native;
 }
 
 ofl_status matmul_open(ofl_compute_type type, uint32_t threads, void *workspace, uint64_t workspace_bytes, matmul **out)
 {
     matmul *m = calloc(1, sizeof *m);
     if (m == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "product: out of host memory; free some");
-    *m = (matmul){.type = type, .threads = threads, .workspace = workspace, .workspace_bytes = workspace_bytes};
+    ofl_compute_type kernel_type = type == OFL_COMPUTE_BF16 && matmul_has_bf16() ? OFL_COMPUTE_BF16 : OFL_COMPUTE_F32;
+    *m = (matmul){.type = type, .kernel_type = kernel_type, .threads = threads, .workspace = workspace, .workspace_bytes = workspace_bytes};
     memset(workspace, 0, (size_t)workspace_bytes); /* rows beyond a remainder are multiplied too, and dropped */
     threads_alone();
     *out = m;
@@ -70,15 +71,25 @@ static tile *find(const matmul *m, uint64_t columns)
     return NULL;
 }
 
+static bool widened(const matmul *m) { return m->kernel_type != m->type; }
+
+/* A widened tile takes twice the bytes and its inputs beside it: 16 rows fit where 64 bf16 ones do. */
+static uint32_t rows_of_tile(const matmul *m, uint64_t columns) { return widened(m) ? 16 : tile_rows(columns); }
+
+static uint64_t slot_of_tile(const matmul *m, uint64_t columns)
+{
+    return (rows_of_tile(m, columns) + (widened(m) ? TILE_TOKENS : 0)) * columns * matmul_type_bytes(m->kernel_type);
+}
+
 ofl_status matmul_prepare(matmul *m, uint64_t columns)
 {
     if (find(m, columns) != NULL) return OFL_OK;
     if (m->shape_count == MAX_SHAPES) return app_fail(OFL_ERROR_UNSUPPORTED, "product: more than %d different row lengths in one model", MAX_SHAPES);
-    uint64_t tile_bytes = tile_rows(columns) * columns * matmul_type_bytes(m->type);
-    if (tile_bytes > m->workspace_bytes)
-        return app_fail(OFL_ERROR_UNSUPPORTED, "product: a tile of %llu bytes does not fit the workspace of %llu", (unsigned long long)tile_bytes,
+    uint64_t bytes = slot_of_tile(m, columns);
+    if (bytes > m->workspace_bytes)
+        return app_fail(OFL_ERROR_UNSUPPORTED, "product: a tile of %llu bytes does not fit the workspace of %llu", (unsigned long long)bytes,
                         (unsigned long long)m->workspace_bytes);
-    ofl_status status = tile_open(m->type, columns, m->threads, &m->shapes[m->shape_count].kernel);
+    ofl_status status = tile_open(m->kernel_type, rows_of_tile(m, columns), columns, m->threads, &m->shapes[m->shape_count].kernel);
     if (status == OFL_OK) m->shapes[m->shape_count++].columns = columns;
     return status;
 }
@@ -99,14 +110,24 @@ VECTOR_CLONES static void store(const float *restrict from, uint32_t rows, uint3
 }
 
 /* The tile's weights as the kernel reads them: where they are, or expanded into this thread's part of the workspace. */
-static const void *tile_weights(const job *j, uint32_t context, uint64_t row_first, uint64_t rows)
+static const void *tile_weights(const job *j, void *slot, uint64_t row_first, uint64_t rows)
 {
     const uint8_t *stored = (const uint8_t *)j->p->weights + row_first * j->row_bytes;
-    uint8_t *expanded = j->m->workspace + context * j->tile_bytes;
+    uint64_t elements = rows * j->p->columns;
     if (j->in_place && rows == j->tile_rows) return stored;
-    if (j->m->type == OFL_COMPUTE_BF16) expand_to_bf16(j->p->dtype, stored, rows * j->p->columns, (uint16_t *)(void *)expanded);
-    else expand_to_f32(j->p->dtype, stored, rows * j->p->columns, (float *)(void *)expanded);
-    return expanded;
+    if (widened(j->m)) expand_to_rounded(j->p->dtype, stored, elements, slot);
+    else if (j->m->type == OFL_COMPUTE_BF16) expand_to_bf16(j->p->dtype, stored, elements, slot);
+    else expand_to_f32(j->p->dtype, stored, elements, slot);
+    return slot;
+}
+
+static const void *tile_inputs(const job *j, void *slot, uint32_t token)
+{
+    const uint8_t *inputs = (const uint8_t *)j->p->inputs + token * j->p->columns * matmul_type_bytes(j->m->type);
+    float *wide = (float *)slot + j->tile_rows * j->p->columns;
+    if (!widened(j->m)) return inputs;
+    expand_to_f32(OFL_DTYPE_BF16, inputs, TILE_TOKENS * j->p->columns, wide);
+    return wide;
 }
 
 static ofl_status run_tile(void *context, uint32_t thread, uint64_t index)
@@ -114,11 +135,11 @@ static ofl_status run_tile(void *context, uint32_t thread, uint64_t index)
     const job *j = context;
     const product *p = j->p;
     uint64_t row_first = index * j->tile_rows, rows = p->rows - row_first < j->tile_rows ? p->rows - row_first : j->tile_rows;
-    const void *weights = tile_weights(j, thread, row_first, rows);
+    void *slot = j->m->workspace + (j->in_place ? 0 : thread * j->slot_bytes); /* in place: for the one tile of rows left over */
+    const void *weights = tile_weights(j, slot, row_first, rows);
     float outputs[TILE_MAX_ROWS * TILE_TOKENS] __attribute__((aligned(64)));
     for (uint32_t t = 0; t < p->tokens; t += TILE_TOKENS) {
-        const uint8_t *inputs = (const uint8_t *)p->inputs + t * p->columns * matmul_type_bytes(j->m->type);
-        ofl_status status = tile_run(j->kernel, thread, weights, inputs, outputs);
+        ofl_status status = tile_run(j->kernel, thread, weights, tile_inputs(j, slot, t), outputs);
         if (status != OFL_OK) return status;
         store(outputs, (uint32_t)rows, p->tokens - t < TILE_TOKENS ? p->tokens - t : TILE_TOKENS, p->bias == NULL ? NULL : p->bias + row_first, p->add,
               p->outputs + t * p->stride + row_first, p->stride);
@@ -130,11 +151,11 @@ ofl_status matmul_run(matmul *m, const product *p)
 {
     ofl_status status = matmul_prepare(m, p->columns);
     if (status != OFL_OK || p->tokens == 0) return status;
-    job j = {.p = p, .m = m, .kernel = find(m, p->columns), .tile_rows = tile_rows(p->columns)};
+    job j = {.p = p, .m = m, .kernel = find(m, p->columns), .tile_rows = rows_of_tile(m, p->columns)};
     j.row_bytes = p->columns / ofl_dtype_block_elements(p->dtype) * ofl_dtype_block_bits(p->dtype) / 8;
-    j.tile_bytes = j.tile_rows * p->columns * matmul_type_bytes(m->type);
-    j.in_place = p->dtype == (m->type == OFL_COMPUTE_BF16 ? OFL_DTYPE_BF16 : OFL_DTYPE_F32);
-    uint64_t tiles = (p->rows + j.tile_rows - 1) / j.tile_rows, room = m->workspace_bytes / j.tile_bytes;
+    j.slot_bytes = slot_of_tile(m, p->columns);
+    j.in_place = !widened(m) && p->dtype == (m->type == OFL_COMPUTE_BF16 ? OFL_DTYPE_BF16 : OFL_DTYPE_F32);
+    uint64_t tiles = (p->rows + j.tile_rows - 1) / j.tile_rows, room = m->workspace_bytes / j.slot_bytes;
     uint32_t threads = !j.in_place && room < m->threads ? (uint32_t)room : m->threads;
     return threads_each(threads, tiles, run_tile, &j);
 }

@@ -21,8 +21,8 @@ typedef struct product {
     bool add;            /* adds to outputs instead of setting them */
 } product;
 
-/* The type this CPU multiplies fastest: bf16 where it has instructions for it, else f32. */
-ofl_compute_type matmul_best_type(void);
+/* Does this CPU have instructions for bf16 products? Where not, bf16 values are multiplied as float32: the same meaning, slower than compute type f32. */
+bool matmul_has_bf16(void);
 /* workspace: of it each thread takes a tile; at least 64 rows of the longest kind. threads ≥ 1. */
 ofl_status matmul_open(ofl_compute_type type, uint32_t threads, void *workspace, uint64_t workspace_bytes, matmul **out);
 void matmul_close(matmul *m);

@@ -142,10 +142,10 @@ static ofl_status make_lanes(tile *t, const shapes *s)
     return status;
 }
 
-static ofl_status fill(tile *t, ofl_compute_type type)
+static ofl_status fill(tile *t, ofl_compute_type type, int64_t rows)
 {
     dnnl_data_type_t stored = type == OFL_COMPUTE_BF16 ? dnnl_bf16 : dnnl_f32;
-    int64_t rows = tile_rows(t->columns), columns = (int64_t)t->columns;
+    int64_t columns = (int64_t)t->columns;
     shapes s = {0};
     ofl_status status = check(dnnl_engine_create(&t->engine, dnnl_cpu, 0), "a CPU engine");
     if (status == OFL_OK) status = check(shape_make(&s.weights, rows, columns, stored, dnnl_ab), "a shape");
@@ -160,14 +160,14 @@ static ofl_status fill(tile *t, ofl_compute_type type)
     return status;
 }
 
-ofl_status tile_open(ofl_compute_type type, uint64_t columns, uint32_t contexts, tile **out)
+ofl_status tile_open(ofl_compute_type type, uint32_t rows, uint64_t columns, uint32_t contexts, tile **out)
 {
     if (columns == 0 || columns > INT32_MAX) return app_fail(OFL_ERROR_UNSUPPORTED, "product: %llu columns are not supported", (unsigned long long)columns);
     tile *t = calloc(1, sizeof *t + contexts * sizeof t->lanes[0]);
     if (t == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "product: out of host memory; free some");
     t->columns = columns;
     t->lane_count = contexts;
-    ofl_status status = fill(t, type);
+    ofl_status status = fill(t, type, rows);
     if (status == OFL_OK) *out = t;
     else tile_close(t);
     return status;

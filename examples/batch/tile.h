@@ -10,10 +10,10 @@
 
 typedef struct tile tile;
 
-/* Rows of a tile: 64, fewer where it would leave the inner caches. */
+/* The rows that suit a tile: 64, fewer where it would leave the inner caches. */
 uint32_t tile_rows(uint64_t columns);
 /* contexts: how many threads may run it at once. OFL_ERROR_UNSUPPORTED, _HOST_MEMORY. */
-ofl_status tile_open(ofl_compute_type type, uint64_t columns, uint32_t contexts, tile **out);
+ofl_status tile_open(ofl_compute_type type, uint32_t rows, uint64_t columns, uint32_t contexts, tile **out);
 void tile_close(tile *t);
 /* outputs[row × 16 + token]. weights and inputs are of the compute type, rows and tokens contiguous. context < contexts, one thread each. */
 ofl_status tile_run(tile *t, uint32_t context, const void *weights, const void *inputs, float *outputs);
