@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#define RING_ROUNDS 6
-
 static ofl_status no_memory(void) { return ofl_fail(OFL_ERROR_HOST_MEMORY, "plan: out of host memory"); }
 
 void ofl_plan_draft_clear(ofl_plan_draft *draft)
@@ -23,7 +21,7 @@ ofl_step_shape ofl_plan_decode_shape(const ofl_plan_settings *settings, uint32_t
     return shape;
 }
 
-static uint64_t largest_piece(const ofl_plan_cut *cut)
+uint64_t ofl_plan_largest_piece(const ofl_plan_cut *cut)
 {
     uint64_t largest = 0;
     for (uint64_t i = 0; i < cut->unit_count; i++) largest = ofl_max_u64(largest, cut->units[i].piece_bytes);
@@ -92,42 +90,14 @@ ofl_status ofl_plan_draft_estimate(const ofl_plan_facts *facts, const ofl_plan_d
     return status;
 }
 
-static uint64_t tenths_of(uint64_t piece, uint32_t tenths) { return ofl_plan_align(piece / 10 * tenths + piece % 10 * tenths / 10); }
-
-/* The ring is sized by the largest piece, which depends on what the ring leaves for residents: from the safe side, as long as it shrinks. */
-static ofl_status place_with_ring(const ofl_plan_facts *facts, const ofl_plan_wish *wish, uint64_t room, ofl_plan_draft *draft, uint64_t *ring_out)
+static ofl_status place(const ofl_plan_facts *facts, const ofl_plan_wish *wish, ofl_plan_draft *draft, uint64_t *ring_out)
 {
-    uint64_t ring = wish->ring_bytes != 0 ? ofl_plan_align(wish->ring_bytes) : tenths_of(draft->cut.largest_unit, draft->ring_tenths), last = 0;
-    if (wish->ring_bytes == 0 && draft->keep == OFL_KEEP_HEAD) ring = tenths_of(draft->cut.largest_block_unit, draft->ring_tenths);
-    for (int round = 0; round < RING_ROUNDS; round++) {
-        ofl_status status = ring <= room ? ofl_plan_place(facts, &draft->cut, room - ring, draft->keep) : OFL_NOT_READY;
-        if (status < 0) return status;
-        uint64_t piece = largest_piece(&draft->cut), wanted = tenths_of(piece, draft->ring_tenths);
-        bool valid = status == OFL_OK && (wish->ring_bytes != 0 ? piece <= ring : wanted <= ring);
-        if (!valid && last == 0) return OFL_NOT_READY;
-        if (!valid) return *ring_out = last, ofl_plan_place(facts, &draft->cut, room - last, draft->keep);
-        last = ring;
-        if (wish->ring_bytes != 0 || wanted == ring) break;
-        ring = wanted;
-    }
-    *ring_out = last;
-    return OFL_OK;
-}
-
-static ofl_status place_forced(const ofl_plan_facts *facts, const ofl_plan_wish *wish, ofl_plan_draft *draft, uint64_t *ring_out)
-{
-    ofl_plan_place_layers(facts, &draft->cut, wish->resident_layers);
-    return ofl_mul_u64(largest_piece(&draft->cut), 2, ring_out) ? OFL_OK : OFL_NOT_READY;
-}
-
-static ofl_status place_freely(const ofl_plan_facts *facts, const ofl_plan_wish *wish, ofl_plan_draft *draft, uint64_t *ring_out)
-{
-    ofl_budget *budget = &draft->budget;
-    *ring_out = 0;
-    if (budget->total_bytes > budget->vram_bytes || draft->cut.small_bytes > budget->vram_bytes - budget->total_bytes) return OFL_NOT_READY;
-    uint64_t room = budget->vram_bytes - budget->total_bytes - draft->cut.small_bytes;
-    if (draft->cut.movable_bytes <= room) return ofl_plan_place(facts, &draft->cut, room, OFL_KEEP_NONE);
-    return place_with_ring(facts, wish, room, draft, ring_out);
+    ofl_status status = OFL_OK;
+    if (wish->force_layers) ofl_plan_place_layers(facts, &draft->cut, wish->resident_layers);
+    else status = ofl_plan_place(facts, &draft->cut, draft->resident_bytes, draft->keep);
+    uint64_t piece = ofl_plan_largest_piece(&draft->cut);
+    *ring_out = piece != 0 ? draft->ring_bytes : 0;
+    return status == OFL_OK && piece > draft->ring_bytes ? OFL_NOT_READY : status;
 }
 
 static ofl_status measure(const ofl_plan_facts *facts, ofl_plan_draft *draft)
@@ -149,7 +119,7 @@ ofl_status ofl_plan_draft_make(const ofl_plan_facts *facts, const ofl_plan_wish 
     ofl_status status = ofl_plan_account(facts, &draft->settings, draft->cut.workspace_elements, &draft->budget);
     if (status != OFL_OK) return status;
     time_units(facts, draft);
-    status = wish->force_layers ? place_forced(facts, wish, draft, &ring) : place_freely(facts, wish, draft, &ring);
+    status = place(facts, wish, draft, &ring);
     if (status != OFL_OK) return status;
     status = ofl_plan_account_weights(&draft->budget, ofl_plan_resident_bytes(&draft->cut), ring);
     if (status != OFL_OK) return status;

@@ -214,7 +214,8 @@ ofl_forced_layers ofl_plan_forced_layers(const ofl_plan_facts *facts, uint32_t r
         piece += bytes;
         largest = ofl_max_u64(largest, piece);
     }
-    forced.needed += 2 * largest;
+    forced.ring = 2 * largest;
+    forced.needed += forced.ring;
     return forced;
 }
 

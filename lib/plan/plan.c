@@ -16,16 +16,15 @@ void ofl_plan_destroy(ofl_plan *plan)
 static ofl_status make(ofl_plan *plan, const ofl_model *model, const ofl_machine *machine, const ofl_workload *workload)
 {
     ofl_plan_settings settings;
-    ofl_plan_search *search = NULL;
+    ofl_plan_search search;
     ofl_status status = ofl_plan_facts_read(&plan->facts, model, machine);
     if (status == OFL_OK) status = ofl_plan_job_read(&plan->facts, &plan->wish, &settings, model, workload);
     if (status == OFL_OK) status = ofl_plan_search_open(&plan->facts, &plan->wish, &settings, &search);
-    if (status == OFL_OK) status = ofl_plan_solve(search, &plan->draft);
+    if (status == OFL_OK) status = ofl_plan_solve(&search, &plan->draft);
     if (status == OFL_OK) status = ofl_plan_finish(plan);
-    if (status == OFL_OK) status = ofl_plan_forecast_make(search, plan);
-    if (status == OFL_OK) status = ofl_plan_advise(search, plan);
+    if (status == OFL_OK) status = ofl_plan_forecast_make(&search, plan);
+    if (status == OFL_OK) status = ofl_plan_advise(&search, plan);
     if (status == OFL_OK) status = ofl_plan_identify(plan);
-    ofl_plan_search_close(search);
     return status;
 }
 

@@ -90,7 +90,7 @@ typedef enum ofl_plan_keep {
 
 typedef struct ofl_plan_draft {
     ofl_plan_settings settings;
-    uint32_t ring_tenths; /* the ring in tenths of its largest piece */
+    uint64_t ring_bytes, resident_bytes; /* asked for: the ring, and at most so many bytes of movable slices */
     ofl_plan_keep keep;
     ofl_plan_cut cut;
     ofl_plan_piece *pieces;
@@ -162,7 +162,7 @@ ofl_status ofl_plan_place(const ofl_plan_facts *facts, ofl_plan_cut *cut, uint64
 /* Whole blocks, as forced. */
 void ofl_plan_place_layers(const ofl_plan_facts *facts, ofl_plan_cut *cut, uint32_t resident_layers);
 /* With alignment: residents and two slots; what passes through them in a step. */
-typedef struct ofl_forced_layers { uint64_t needed, streamed; } ofl_forced_layers;
+typedef struct ofl_forced_layers { uint64_t needed, streamed, ring; } ofl_forced_layers;
 ofl_forced_layers ofl_plan_forced_layers(const ofl_plan_facts *facts, uint32_t resident_layers);
 uint64_t ofl_plan_resident_bytes(const ofl_plan_cut *cut);
 /* tiers.c: streamed and lookup slices to pinned, pageable or file. OFL_ERROR_NO_FIT when host memory and files cannot take them. */
@@ -183,15 +183,40 @@ ofl_status ofl_plan_timeline(const ofl_timeline_input *input, ofl_step_estimate 
 /* draft.c */
 ofl_status ofl_plan_draft_pieces(const ofl_plan_facts *facts, ofl_plan_draft *draft);
 ofl_status ofl_plan_draft_estimate(const ofl_plan_facts *facts, const ofl_plan_draft *draft, const ofl_step_shape *shape, ofl_step_estimate *out);
-/* Places, sizes the ring and times; settings, cut, ring_tenths and keep are given. OFL_NOT_READY (no sentence): it does not fit. */
+/* Places and times; settings, cut, ring, resident and keep are given. OFL_NOT_READY (no sentence): it does not fit. */
 ofl_status ofl_plan_draft_make(const ofl_plan_facts *facts, const ofl_plan_wish *wish, ofl_plan_draft *draft);
 void ofl_plan_draft_clear(ofl_plan_draft *draft);
+uint64_t ofl_plan_largest_piece(const ofl_plan_cut *cut);
 ofl_step_shape ofl_plan_decode_shape(const ofl_plan_settings *settings, uint32_t sequences);
 
-/* solve.c. facts and wish must outlive the search. */
-typedef struct ofl_plan_search ofl_plan_search;
-ofl_status ofl_plan_search_open(const ofl_plan_facts *facts, const ofl_plan_wish *wish, const ofl_plan_settings *settings, ofl_plan_search **out);
-void ofl_plan_search_close(ofl_plan_search *search);
+/* What a search needs of the facts, once for all counts. facts and wish must outlive it. */
+typedef struct ofl_plan_search {
+    const ofl_plan_facts *facts;
+    const ofl_plan_wish *wish;
+    ofl_plan_settings settings;
+    uint64_t smallest_part, least_ring; /* the largest piece of the finest cut */
+    uint64_t small_bytes, movable_bytes, workspace_elements;
+    ofl_unit_load block, head;
+    ofl_forced_layers forced;
+} ofl_plan_search;
+
+/* The division of the device's memory for a number of sequences. */
+typedef struct ofl_plan_room {
+    ofl_plan_settings settings; /* with sequences, chunk and cap */
+    uint64_t weights;           /* for movable slices and ring */
+    uint64_t ring, part, resident;
+    bool whole;                 /* all is resident, no ring */
+} ofl_plan_room;
+
+/* room.c */
+ofl_status ofl_plan_search_open(const ofl_plan_facts *facts, const ofl_plan_wish *wish, const ofl_plan_settings *settings, ofl_plan_search *out);
+/* false: not even the least of weights fits with so many sequences. */
+bool ofl_plan_room_of(const ofl_plan_search *search, uint32_t sequences, ofl_plan_room *out);
+uint32_t ofl_plan_least_chunk(const ofl_plan_search *search, uint32_t sequences);
+/* Seconds of a decode step by formula; infinity: does not fit. */
+double ofl_plan_coarse_step(const ofl_plan_search *search, uint32_t sequences);
+
+/* solve.c */
 ofl_status ofl_plan_solve(const ofl_plan_search *search, ofl_plan_draft *out);
 /* The forecast by sequences. */
 ofl_status ofl_plan_solve_rows(const ofl_plan_search *search, ofl_plan *plan);

@@ -1,0 +1,204 @@
+/* What a number of sequences leaves for weights, and how it is divided between residents and ring: by formula, each term monotone, so that less memory, more
+ * context or more sequences never places more. */
+#include "plan/plan_state.h"
+
+#include <math.h>
+
+#define CHUNK_SHARE 16u        /* of the room, what a larger prefill chunk may take from the weights */
+#define CHUNK_STEP 16u
+#define UNIT_SECONDS 2e-6      /* what a unit costs besides its copy's start: calls, kernels that fill the device less well */
+#define RING_PIECES 3u         /* and where that is little, … */
+#define RING_STREAMED 160u     /* … this fraction of what is streamed: more pieces even out more */
+#define PART_COMMON (UINT64_C(8) << 20) /* smaller parts only where the ring would otherwise be more than a … */
+#define RING_SHARE 100u                 /* … hundredth of what is streamed */
+#define FINE_UNITS 16384u      /* more are never made by choice */
+#define QUANTA 1024u           /* resident bytes are a whole number of such shares of the model, so that odd sizes do not show */
+#define QUANTUM_MOST (UINT64_C(1) << 20)
+
+/* 32, 24, 16, 12, 8, … MiB: the largest that is not above. */
+static uint64_t part_size_below(uint64_t bytes)
+{
+    for (uint64_t part = OFL_PART_LARGEST; part > OFL_PART_SMALLEST; part /= 2) {
+        if (part <= bytes) return part;
+        if (part / 4 * 3 <= bytes) return part / 4 * 3;
+    }
+    return OFL_PART_SMALLEST;
+}
+
+static uint64_t smallest_part(const ofl_plan_search *s)
+{
+    if (s->wish->cut == OFL_CUT_OFF) return 0;
+    if (s->wish->cut == OFL_CUT_BYTES) return s->wish->part_bytes;
+    uint64_t part = OFL_PART_SMALLEST;
+    while (part < OFL_PART_LARGEST && s->facts->dense_bytes / part > FINE_UNITS) part *= 2;
+    return part;
+}
+
+static void add_load(ofl_unit_load *sum, const ofl_unit_load *load)
+{
+    sum->bytes += load->bytes;
+    sum->elements += load->elements;
+    sum->expert_bytes += load->expert_bytes;
+    sum->expert_elements += load->expert_elements;
+    sum->head = load->head;
+}
+
+ofl_status ofl_plan_search_open(const ofl_plan_facts *facts, const ofl_plan_wish *wish, const ofl_plan_settings *settings, ofl_plan_search *out)
+{
+    ofl_plan_search s = {.facts = facts, .wish = wish, .settings = *settings};
+    ofl_plan_cut cut = {0};
+    s.smallest_part = smallest_part(&s);
+    if (wish->force_layers) s.forced = ofl_plan_forced_layers(facts, wish->resident_layers);
+    ofl_status status = ofl_plan_cut_make(facts, s.smallest_part, settings->compute_type, &cut);
+    if (status != OFL_OK) return status;
+    s.least_ring = cut.largest_unit;
+    s.small_bytes = cut.small_bytes;
+    s.movable_bytes = cut.movable_bytes;
+    for (uint64_t i = 0; i < cut.unit_count; i++) add_load(cut.loads[i].head ? &s.head : &s.block, &cut.loads[i]);
+    if (wish->cut == OFL_CUT_AUTO) { /* the largest parts need the largest workspace */
+        ofl_plan_cut_clear(&cut);
+        status = ofl_plan_cut_make(facts, OFL_PART_LARGEST, settings->compute_type, &cut);
+        if (status != OFL_OK) return status;
+    }
+    s.workspace_elements = cut.workspace_elements;
+    s.movable_bytes = ofl_max_u64(s.movable_bytes, cut.movable_bytes); /* alignment differs a little with the cut */
+    ofl_plan_cut_clear(&cut);
+    *out = s;
+    return OFL_OK;
+}
+
+static void set_counts(const ofl_plan_search *s, uint32_t sequences, uint32_t chunk, ofl_plan_settings *out)
+{
+    *out = s->settings;
+    out->sequences = sequences;
+    out->prefill_chunk_tokens = chunk;
+    out->tokens_per_step_cap = s->wish->cap != 0 ? s->wish->cap : sequences + chunk;
+}
+
+/* All but movable weights and ring; UINT64_MAX when it overflows. */
+static uint64_t fixed_bytes(const ofl_plan_search *s, uint32_t sequences, uint32_t chunk)
+{
+    ofl_plan_settings settings;
+    ofl_budget budget;
+    uint64_t total;
+    set_counts(s, sequences, chunk, &settings);
+    if (ofl_plan_account(s->facts, &settings, s->workspace_elements, &budget) != OFL_OK) return UINT64_MAX;
+    return ofl_add_u64(budget.total_bytes, s->small_bytes, &total) ? total : UINT64_MAX;
+}
+
+/* The largest chunk that takes no more than `most` bytes in all. */
+static uint32_t largest_chunk(const ofl_plan_search *s, uint32_t sequences, uint32_t least, uint64_t most)
+{
+    uint32_t low = least / CHUNK_STEP, high = OFL_CHUNK_LARGEST / CHUNK_STEP;
+    while (low < high) {
+        uint32_t middle = low + (high - low + 1) / 2;
+        if (fixed_bytes(s, sequences, middle * CHUNK_STEP) <= most) low = middle;
+        else high = middle - 1;
+    }
+    return low * CHUNK_STEP;
+}
+
+uint32_t ofl_plan_least_chunk(const ofl_plan_search *s, uint32_t sequences)
+{
+    uint32_t cap = s->wish->cap != 0 ? s->wish->cap : UINT32_MAX;
+    if (s->wish->prefill_chunk != 0) return s->wish->prefill_chunk;
+    if (s->wish->cap != 0) return cap < OFL_CHUNK_LARGEST ? cap : OFL_CHUNK_LARGEST;
+    if (sequences >= OFL_CHUNK_LARGEST) return OFL_CHUNK_LARGEST;
+    return (sequences + CHUNK_STEP - 1) / CHUNK_STEP * CHUNK_STEP; /* prompts keep up with answers */
+}
+
+/* Fewer prefill tokens a step leave more room for weights: all of the chunk where there is plenty, else what a share of the room holds. */
+static bool choose_chunk(const ofl_plan_search *s, uint32_t sequences, ofl_plan_room *room)
+{
+    uint64_t vram = (uint64_t)s->facts->figures[OFL_FIGURE_VRAM];
+    uint32_t chunk = ofl_plan_least_chunk(s, sequences);
+    uint64_t least = fixed_bytes(s, sequences, chunk);
+    if (least > vram) return false;
+    room->weights = vram - least;
+    if (s->wish->prefill_chunk == 0 && s->wish->cap == 0) {
+        bool whole = s->movable_bytes <= room->weights;
+        uint64_t full = fixed_bytes(s, sequences, OFL_CHUNK_LARGEST), share = whole ? room->weights - s->movable_bytes : room->weights / CHUNK_SHARE;
+        chunk = largest_chunk(s, sequences, chunk, least + share);
+        room->weights -= ofl_min_u64(share, full - least);
+    }
+    set_counts(s, sequences, chunk, &room->settings);
+    return true;
+}
+
+/* Half a step's cost in starting copies, half in room for the ring: the part size where their sum is least. */
+static uint64_t best_part(const ofl_plan_search *s, uint64_t streamed)
+{
+    double start = s->facts->figures[OFL_FIGURE_COPY_START] + UNIT_SECONDS;
+    double part = sqrt((double)streamed * start * s->facts->figures[OFL_FIGURE_LINK] / RING_PIECES);
+    part = fmin(fmax(part, (double)ofl_min_u64(PART_COMMON, streamed / (RING_PIECES * RING_SHARE))), (double)OFL_PART_LARGEST);
+    return part_size_below(ofl_max_u64((uint64_t)part, s->smallest_part));
+}
+
+static void choose_ring(const ofl_plan_search *s, ofl_plan_room *room)
+{
+    uint64_t streamed = s->movable_bytes - room->weights, part = s->wish->cut == OFL_CUT_BYTES ? s->least_ring : best_part(s, streamed);
+    uint64_t wanted = ofl_max_u64(RING_PIECES * part, ofl_min_u64(streamed / RING_STREAMED, 2 * RING_PIECES * part));
+    room->ring = ofl_min_u64(ofl_max_u64(wanted, s->least_ring), room->weights) / OFL_ALIGNMENT_BYTES * OFL_ALIGNMENT_BYTES; /* before any resident */
+    if (s->wish->ring_bytes != 0) room->ring = ofl_plan_align(s->wish->ring_bytes);
+    part = ofl_min_u64(part, room->ring / RING_PIECES);
+    room->part = s->wish->cut == OFL_CUT_AUTO ? ofl_max_u64(part_size_below(part), s->smallest_part) : s->smallest_part;
+}
+
+/* Whole blocks: what stays of a block makes its piece smaller; two pieces of the share that is streamed. */
+static void choose_whole_ring(const ofl_plan_search *s, ofl_plan_room *room)
+{
+    double streamed = 1 - (double)room->weights / (double)s->movable_bytes;
+    room->ring = s->wish->ring_bytes != 0 ? ofl_plan_align(s->wish->ring_bytes) : ofl_min_u64((uint64_t)(2 * streamed * (double)s->least_ring), room->weights);
+}
+
+static bool forced_fits(const ofl_plan_search *s, ofl_plan_room *room)
+{
+    room->ring = s->forced.ring;
+    room->whole = s->forced.streamed == 0;
+    room->resident = s->movable_bytes - ofl_min_u64(s->movable_bytes, s->forced.streamed);
+    uint64_t most;
+    return ofl_add_u64(room->weights, s->small_bytes, &most) && s->forced.needed <= most;
+}
+
+bool ofl_plan_room_of(const ofl_plan_search *s, uint32_t sequences, ofl_plan_room *out)
+{
+    ofl_plan_room room = {0};
+    if (!choose_chunk(s, sequences, &room)) return false;
+    if (s->wish->force_layers) {
+        bool fits = forced_fits(s, &room);
+        *out = room;
+        return fits;
+    }
+    room.whole = s->movable_bytes <= room.weights;
+    room.part = s->wish->cut == OFL_CUT_AUTO ? OFL_PART_LARGEST : s->smallest_part;
+    if (!room.whole) {
+        if (ofl_max_u64(s->least_ring, s->wish->ring_bytes) > room.weights) return false;
+        if (s->wish->cut == OFL_CUT_OFF) choose_whole_ring(s, &room);
+        else choose_ring(s, &room);
+        if (room.ring < s->least_ring && s->wish->cut != OFL_CUT_OFF) return false;
+        uint64_t quantum = ofl_max_u64(1, ofl_min_u64(s->movable_bytes / QUANTA, QUANTUM_MOST));
+        room.resident = room.ring <= room.weights ? (room.weights - room.ring) / quantum * quantum : 0;
+    } else {
+        room.resident = s->movable_bytes;
+    }
+    *out = room;
+    return true;
+}
+
+static double compute_seconds(const ofl_plan_search *s, uint32_t sequences)
+{
+    ofl_step_rates rates;
+    ofl_step_shape shape = ofl_plan_decode_shape(&s->settings, sequences);
+    ofl_plan_rates(s->facts, &shape, &rates);
+    return ofl_plan_unit_seconds(&rates, &s->block) + ofl_plan_unit_seconds(&rates, &s->head) + rates.attention * s->facts->shape.block_count +
+           s->facts->host_seconds;
+}
+
+double ofl_plan_coarse_step(const ofl_plan_search *s, uint32_t sequences)
+{
+    ofl_plan_room room;
+    if (!ofl_plan_room_of(s, sequences, &room)) return INFINITY;
+    double streamed = (double)(s->movable_bytes - room.resident), part = fmax(1, (double)(room.part != 0 ? room.part : OFL_COPY_BYTES));
+    double link = streamed / s->facts->figures[OFL_FIGURE_LINK] + streamed / part * s->facts->figures[OFL_FIGURE_COPY_START];
+    return fmax(link, compute_seconds(s, sequences));
+}
