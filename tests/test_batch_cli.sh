@@ -27,8 +27,8 @@ for i in $(seq 1 23); do
     printf '{"custom_id":"q%d","method":"POST","url":"/v1/chat/completions","body":{"model":"any","messages":[{"role":"user","content":"Question %d?"}],"max_tokens":%d,"temperature":%d}}\n' \
         "$i" "$i" $((i % 7 + 2)) $((i % 2))
 done >in.jsonl
-all="--model tiny.gguf --device sim:vram=16MiB,h2d=2GB/s"
-little="--model tiny.gguf --device sim:vram=2MiB,h2d=2GB/s"
+all="--model tiny.gguf --device sim:vram=64MiB,h2d=2GB/s"
+little="$all --vram 2MiB"
 
 # ---- wording ----
 expect 2 "--model MODEL is needed" "$batch" --input in.jsonl --output o.jsonl
@@ -44,9 +44,9 @@ expect 0 "usage: ofload-batch" "$batch" --help
 expect 0 "ofload-batch" "$batch" --version
 
 # ---- what cannot be ----
-expect 1 "not-there.gguf" "$batch" --model not-there.gguf --device sim:vram=16MiB,h2d=2GB/s --input in.jsonl --output o.jsonl
+expect 1 "not-there.gguf" "$batch" --model not-there.gguf --device sim:vram=64MiB,h2d=2GB/s --input in.jsonl --output o.jsonl
 head -c 5000 tiny.gguf >cut.gguf
-expect 1 "cut.gguf" "$batch" --model cut.gguf --device sim:vram=16MiB,h2d=2GB/s --input in.jsonl --output o.jsonl
+expect 1 "cut.gguf" "$batch" --model cut.gguf --device sim:vram=64MiB,h2d=2GB/s --input in.jsonl --output o.jsonl
 expect 3 "the longest request, line" "$batch" $all --vram 500KiB --input in.jsonl --output o.jsonl
 expect 3 "" "$batch" $all --input in.jsonl --output o.jsonl --sequences 1000000
 expect 1 "sim:" "$batch" --model tiny.gguf --device cuda:99 --input in.jsonl --output o.jsonl
@@ -79,10 +79,10 @@ expect 0 "23 answered" "$batch" $all --input in.jsonl --output one.jsonl --order
 same a.jsonl one.jsonl "many at once, one at a time"
 
 # A plan made elsewhere.
-"$build/bin/ofload-plan" --device sim:vram=16MiB,h2d=2GB/s --objective throughput --context 64 --kv-type f16 --queue 23 --output p.json tiny.gguf >/dev/null 2>&1 || { echo "ofload-plan failed"; failed=1; }
+"$build/bin/ofload-plan" --device sim:vram=64MiB,h2d=2GB/s --objective throughput --context 64 --kv-type f16 --queue 23 --output p.json tiny.gguf >/dev/null 2>&1 || { echo "ofload-plan failed"; failed=1; }
 expect 0 "23 answered" "$batch" $all --input in.jsonl --output planned.jsonl --plan p.json
 "$bench" mkmodel --architecture qwen2 --layers 2 --hidden 64 --heads 2 --ffn 64 --output other.gguf >/dev/null
-expect 1 "" "$batch" --model other.gguf --device sim:vram=16MiB,h2d=2GB/s --input in.jsonl --output other.jsonl --plan p.json
+expect 1 "" "$batch" --model other.gguf --device sim:vram=64MiB,h2d=2GB/s --input in.jsonl --output other.jsonl --plan p.json
 
 # Error lines, retried.
 { cat in.jsonl; echo 'no request'; echo '{"custom_id":"long","url":"/v1/completions","body":{"prompt":"x","max_tokens":5000}}'; } >some.jsonl
