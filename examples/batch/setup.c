@@ -85,6 +85,17 @@ static ofl_status open_device(setup *s)
     return app_fail(status, "%s, such as --device sim:vram=64MiB,h2d=1GB/s", ofl_error_message());
 }
 
+/* The machine, measured or read. The device is opened anew behind it, so that its peak is that of the run and not of the probe. */
+static ofl_status open_machine(setup *s)
+{
+    ofl_status status = open_device(s);
+    if (status == OFL_OK) status = plan_options_machine(&s->options->plan, s->device, &s->machine);
+    if (status != OFL_OK) return status;
+    ofl_device_close(s->device);
+    s->device = NULL;
+    return open_device(s);
+}
+
 /* Seconds to pick one token from a row of logits like this model's. */
 static ofl_status time_sampler(const setup *s, double temperature, double *out)
 {
@@ -158,8 +169,7 @@ static ofl_status plan(void *context, const backend_load *load, const ofl_plan *
     setup *s = context;
     ofl_workload w;
     ofl_compute_point points[MAX_POINTS];
-    ofl_status status = open_device(s);
-    if (status == OFL_OK) status = plan_options_machine(&s->options->plan, s->device, &s->machine);
+    ofl_status status = open_machine(s);
     if (status == OFL_OK && s->plan == NULL) {
         status = plan_options_workload(&s->options->plan, &w);
         w.compute_type = s->compute_type;
