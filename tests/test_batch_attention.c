@@ -63,8 +63,14 @@ static void run_chunks(const sequence *s, const kv_cache *cache, uint32_t chunk,
         for (uint32_t t = first; t < first + count; t++)
             kv_store(cache, 1, s->blocks, t, s->keys + (uint64_t)t * s->kv_heads * s->dim, s->values + (uint64_t)t * s->kv_heads * s->dim);
         ofl_step_item item = {.first_position = first, .token_count = count, .block_count = BLOCKS, .blocks = s->blocks};
-        attention a = {.cache = cache, .heads = s->heads, .scale = 1.0f / sqrtf((float)s->dim), .items = &item, .item_count = 1, .layer = 1,
-                       .queries = s->queries + (uint64_t)first * s->heads * s->dim, .query_stride = (uint64_t)s->heads * s->dim,
+        attention a = {.cache = cache,
+                       .heads = s->heads,
+                       .scale = 1.0f / sqrtf((float)s->dim),
+                       .items = &item,
+                       .item_count = 1,
+                       .layer = 1,
+                       .queries = s->queries + (uint64_t)first * s->heads * s->dim,
+                       .query_stride = (uint64_t)s->heads * s->dim,
                        .outputs = outputs + (uint64_t)first * s->heads * s->dim};
         assert_int_equal(attention_run(&a, threads), OFL_OK);
     }
@@ -118,7 +124,8 @@ static void check(uint32_t tokens, uint32_t heads, uint32_t kv_heads, uint32_t d
         memset(cache.base, 0xff, cache.block_count * cache.block_bytes);
         memset(chunked, 0, bytes);
         run_chunks(&s, &cache, chunks[c], 1 + (uint32_t)c % 3, chunked);
-        if (memcmp(whole, chunked, bytes) != 0) fail_msg("%u heads of %u over %u, KV type %d: other bits in chunks of %u", heads, dim, kv_heads, (int)type, chunks[c]);
+        if (memcmp(whole, chunked, bytes) != 0)
+            fail_msg("%u heads of %u over %u, KV type %d: other bits in chunks of %u", heads, dim, kv_heads, (int)type, chunks[c]);
     }
     free(whole);
     free(chunked);
@@ -162,7 +169,8 @@ static void test_refusals(void **state)
 /* Turning keeps lengths, and the product of two turned rows depends on their distance alone. */
 static void check_turns(ofl_rope_pairing pairing)
 {
-    ofl_model_shape shape = {.struct_size = sizeof shape, .head_dim_k = 32, .rope_dim = 24, .rope_pairing = pairing, .rope_freq_base = 10000};
+    ofl_model_shape shape = {
+        .struct_size = sizeof shape, .head_dim_k = 32, .rope_dim = 24, .rope_pairing = pairing, .rope_freq_base = 10000};
     rope r;
     uint64_t seed = 3;
     float table[ROPE_MAX_DIM], a[64], b[64];
@@ -216,8 +224,14 @@ static void test_rope_pairings_agree(void **state)
 static void test_rope_scalings(void **state)
 {
     (void)state;
-    ofl_model_shape shape = {.struct_size = sizeof shape, .head_dim_k = 64, .rope_dim = 64, .rope_freq_base = 10000, .rope_factor = 4, .rope_original_context = 2048,
-                             .rope_low_freq_factor = 1, .rope_high_freq_factor = 4};
+    ofl_model_shape shape = {.struct_size = sizeof shape,
+                             .head_dim_k = 64,
+                             .rope_dim = 64,
+                             .rope_freq_base = 10000,
+                             .rope_factor = 4,
+                             .rope_original_context = 2048,
+                             .rope_low_freq_factor = 1,
+                             .rope_high_freq_factor = 4};
     rope plain, r;
     assert_int_equal(rope_init(&plain, &shape, NULL), OFL_OK);
     shape.rope_scaling = OFL_ROPE_LINEAR;
@@ -264,7 +278,8 @@ static void test_rows(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_every_kv_type), cmocka_unit_test(test_every_grouping),    cmocka_unit_test(test_refusals),     cmocka_unit_test(test_rope),
-    cmocka_unit_test(test_rope_pairings_agree), cmocka_unit_test(test_rope_scalings), cmocka_unit_test(test_rows),
+    cmocka_unit_test(test_every_kv_type), cmocka_unit_test(test_every_grouping),      cmocka_unit_test(test_refusals),
+    cmocka_unit_test(test_rope),          cmocka_unit_test(test_rope_pairings_agree), cmocka_unit_test(test_rope_scalings),
+    cmocka_unit_test(test_rows),
 };
 TEST_MAIN(tests)

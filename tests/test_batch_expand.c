@@ -20,7 +20,8 @@ static void check_bf16(ofl_dtype dtype, const char *stored, const float *wanted,
     expand_to_bf16(dtype, stored, elements, halves);
     for (uint32_t i = 0; i < elements; i++) {
         float kept = float_from_bf16(halves[i]);
-        if (fabsf(kept - wanted[i]) > fabsf(wanted[i]) * 0x1p-8f + 1e-38f) fail_msg("%s, element %u: %g became %g", ofl_dtype_name(dtype), i, (double)wanted[i], (double)kept);
+        if (fabsf(kept - wanted[i]) > fabsf(wanted[i]) * 0x1p-8f + 1e-38f)
+            fail_msg("%s, element %u: %g became %g", ofl_dtype_name(dtype), i, (double)wanted[i], (double)kept);
     }
     free(halves);
 }
@@ -87,8 +88,8 @@ static void test_halves_go_there_and_back(void **state)
 static void test_rounding_is_to_nearest_even(void **state)
 {
     (void)state;
-    assert_int_equal(f16_from_float(1.0f + 0x1p-11f), 0x3c00);              /* a tie, down to even */
-    assert_int_equal(f16_from_float(1.0f + 0x1p-10f + 0x1p-11f), 0x3c02);   /* a tie, up to even */
+    assert_int_equal(f16_from_float(1.0f + 0x1p-11f), 0x3c00);            /* a tie, down to even */
+    assert_int_equal(f16_from_float(1.0f + 0x1p-10f + 0x1p-11f), 0x3c02); /* a tie, up to even */
     assert_int_equal(f16_from_float(65519.0f), 0x7bff);
     assert_int_equal(f16_from_float(65520.0f), 0x7c00);
     assert_int_equal(f16_from_float(-1e9f), 0xfc00);

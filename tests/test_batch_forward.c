@@ -1,4 +1,5 @@
-/* The forward pass on tiny checkpoints: against a float32 reference, and against itself however weights are placed and tokens are batched. */
+/* The forward pass on tiny checkpoints: against a float32 reference, and against itself however weights are placed and tokens are batched.
+ */
 #include "support/support.h"
 
 #include "batch/vector.h"
@@ -6,10 +7,11 @@
 
 #define GOLDEN OFLOAD_SOURCE_DIR "/tests/golden/"
 
-static const struct { const char *model, *logits; } tiny[] = {
-    {GOLDEN "tiny_llama", GOLDEN "tiny_llama/hf.logits"}, {GOLDEN "tiny_llama/model.gguf", GOLDEN "tiny_llama/gguf.logits"},
-    {GOLDEN "tiny_qwen2", GOLDEN "tiny_qwen2/hf.logits"}, {GOLDEN "tiny_qwen2/model.gguf", GOLDEN "tiny_qwen2/gguf.logits"},
-    {GOLDEN "tiny_qwen3", GOLDEN "tiny_qwen3/hf.logits"}, {GOLDEN "tiny_qwen3/model.gguf", GOLDEN "tiny_qwen3/gguf.logits"}};
+static const struct {
+    const char *model, *logits;
+} tiny[] = {{GOLDEN "tiny_llama", GOLDEN "tiny_llama/hf.logits"}, {GOLDEN "tiny_llama/model.gguf", GOLDEN "tiny_llama/gguf.logits"},
+            {GOLDEN "tiny_qwen2", GOLDEN "tiny_qwen2/hf.logits"}, {GOLDEN "tiny_qwen2/model.gguf", GOLDEN "tiny_qwen2/gguf.logits"},
+            {GOLDEN "tiny_qwen3", GOLDEN "tiny_qwen3/hf.logits"}, {GOLDEN "tiny_qwen3/model.gguf", GOLDEN "tiny_qwen3/gguf.logits"}};
 #define TINY (sizeof tiny / sizeof tiny[0])
 
 typedef struct golden {
@@ -29,7 +31,8 @@ static golden read_golden(const char *path)
     return g;
 }
 
-static const rig_options plain = {.compute_type = OFL_COMPUTE_F32, .kv_type = OFL_KV_F32, .sequences = 40, .context = 64, .prefill_chunk = 64, .threads = 1};
+static const rig_options plain = {
+    .compute_type = OFL_COMPUTE_F32, .kv_type = OFL_KV_F32, .sequences = 40, .context = 64, .prefill_chunk = 64, .threads = 1};
 
 static void check_reference(size_t which)
 {
@@ -46,7 +49,8 @@ static void check_reference(size_t which)
     static const uint32_t chunks[] = {1, 7, 16};
     for (size_t c = 0; c < 3; c++) {
         rig_all_logits(&r, 3, g.ids, g.count, chunks[c], single);
-        if (memcmp(whole, single, values * sizeof *whole) != 0) fail_msg("%s: other bits in steps of %u tokens", tiny[which].model, chunks[c]);
+        if (memcmp(whole, single, values * sizeof *whole) != 0)
+            fail_msg("%s: other bits in steps of %u tokens", tiny[which].model, chunks[c]);
         const float *last = rig_last_logits(&r, 5, g.ids, g.count, chunks[c] == 1 ? g.count : chunks[c]);
         assert_memory_equal(last, whole + (uint64_t)(g.count - 1) * g.vocab, g.vocab * sizeof *last);
     }
@@ -82,13 +86,16 @@ static void random_bytes(uint8_t *data, uint64_t bytes, ofl_dtype dtype, uint64_
     for (uint64_t i = 0; i < bytes; i += block) {
         float value = ((float)(test_random(seed) % 2001) - 1000) * 1e-4f;
         uint16_t half = dtype == OFL_DTYPE_BF16 ? bf16_from_float(value) : f16_from_float(dtype == OFL_DTYPE_F16 ? value : value * 0.05f);
-        if (dtype == OFL_DTYPE_F32) memcpy(data + i, &value, sizeof value);
-        else memcpy(data + i, &half, sizeof half);
+        if (dtype == OFL_DTYPE_F32)
+            memcpy(data + i, &value, sizeof value);
+        else
+            memcpy(data + i, &half, sizeof half);
         if (dtype == OFL_DTYPE_Q4_1 || dtype == OFL_DTYPE_Q4_K) memcpy(data + i + 2, &half, sizeof half);
     }
 }
 
-static void add_tensor(ofl_model_builder *builder, big_model *big, ofl_tensor_role role, int32_t block, ofl_dtype dtype, uint64_t rows, uint64_t columns)
+static void add_tensor(ofl_model_builder *builder, big_model *big, ofl_tensor_role role, int32_t block, ofl_dtype dtype, uint64_t rows,
+                       uint64_t columns)
 {
     char name[64];
     uint64_t bytes, seed = big->count;
@@ -97,30 +104,58 @@ static void add_tensor(ofl_model_builder *builder, big_model *big, ofl_tensor_ro
     void *data = malloc(bytes);
     assert_non_null(data);
     random_bytes(data, bytes, dtype, &seed);
-    ofl_tensor_source source = {.struct_size = sizeof source, .name = name, .dtype = dtype, .role = role, .block = block, .n_dims = rows == 1 ? 1 : 2,
-                                .dims = {columns, rows}, .data = data, .also_lookup = role == OFL_ROLE_OUTPUT};
+    ofl_tensor_source source = {.struct_size = sizeof source,
+                                .name = name,
+                                .dtype = dtype,
+                                .role = role,
+                                .block = block,
+                                .n_dims = rows == 1 ? 1 : 2,
+                                .dims = {columns, rows},
+                                .data = data,
+                                .also_lookup = role == OFL_ROLE_OUTPUT};
     big->data[big->count++] = data;
     assert_ok(ofl_model_builder_add_tensor(builder, &source));
 }
 
 static ofl_model *build_big(big_model *big)
 {
-    static const struct { ofl_tensor_role role; ofl_dtype dtype; uint64_t rows, columns; } parts[BIG_PARTS] = {
-        {OFL_ROLE_ATTN_NORM, OFL_DTYPE_F32, 1, BIG_HIDDEN},           {OFL_ROLE_ATTN_Q, OFL_DTYPE_BF16, BIG_HIDDEN, BIG_HIDDEN},
-        {OFL_ROLE_ATTN_K, OFL_DTYPE_F32, BIG_HIDDEN / 2, BIG_HIDDEN}, {OFL_ROLE_ATTN_V, OFL_DTYPE_F32, BIG_HIDDEN / 2, BIG_HIDDEN},
-        {OFL_ROLE_ATTN_OUTPUT, OFL_DTYPE_F16, BIG_HIDDEN, BIG_HIDDEN}, {OFL_ROLE_FFN_NORM, OFL_DTYPE_BF16, 1, BIG_HIDDEN},
-        {OFL_ROLE_FFN_GATE, OFL_DTYPE_Q4_1, BIG_FFN, BIG_HIDDEN},     {OFL_ROLE_FFN_UP, OFL_DTYPE_Q8_0, BIG_FFN, BIG_HIDDEN},
-        {OFL_ROLE_FFN_DOWN, OFL_DTYPE_BF16, BIG_HIDDEN, BIG_FFN},    {OFL_ROLE_ATTN_Q_BIAS, OFL_DTYPE_F32, 1, BIG_HIDDEN},
-        {OFL_ROLE_ATTN_K_BIAS, OFL_DTYPE_F16, 1, BIG_HIDDEN / 2},     {OFL_ROLE_ATTN_V_BIAS, OFL_DTYPE_BF16, 1, BIG_HIDDEN / 2}};
-    ofl_model_shape shape = {.struct_size = sizeof shape, .block_count = BIG_BLOCKS, .hidden_size = BIG_HIDDEN, .head_count = 8, .head_count_kv = 4, .head_dim_k = 32,
-                             .head_dim_v = 32, .ffn_size = BIG_FFN, .vocab_size = BIG_VOCAB, .tied_output = 1, .trained_context_tokens = 512, .norm_epsilon = 1e-5,
-                             .rope_dim = 32, .rope_freq_base = 10000};
+    static const struct {
+        ofl_tensor_role role;
+        ofl_dtype dtype;
+        uint64_t rows, columns;
+    } parts[BIG_PARTS] = {{OFL_ROLE_ATTN_NORM, OFL_DTYPE_F32, 1, BIG_HIDDEN},
+                          {OFL_ROLE_ATTN_Q, OFL_DTYPE_BF16, BIG_HIDDEN, BIG_HIDDEN},
+                          {OFL_ROLE_ATTN_K, OFL_DTYPE_F32, BIG_HIDDEN / 2, BIG_HIDDEN},
+                          {OFL_ROLE_ATTN_V, OFL_DTYPE_F32, BIG_HIDDEN / 2, BIG_HIDDEN},
+                          {OFL_ROLE_ATTN_OUTPUT, OFL_DTYPE_F16, BIG_HIDDEN, BIG_HIDDEN},
+                          {OFL_ROLE_FFN_NORM, OFL_DTYPE_BF16, 1, BIG_HIDDEN},
+                          {OFL_ROLE_FFN_GATE, OFL_DTYPE_Q4_1, BIG_FFN, BIG_HIDDEN},
+                          {OFL_ROLE_FFN_UP, OFL_DTYPE_Q8_0, BIG_FFN, BIG_HIDDEN},
+                          {OFL_ROLE_FFN_DOWN, OFL_DTYPE_BF16, BIG_HIDDEN, BIG_FFN},
+                          {OFL_ROLE_ATTN_Q_BIAS, OFL_DTYPE_F32, 1, BIG_HIDDEN},
+                          {OFL_ROLE_ATTN_K_BIAS, OFL_DTYPE_F16, 1, BIG_HIDDEN / 2},
+                          {OFL_ROLE_ATTN_V_BIAS, OFL_DTYPE_BF16, 1, BIG_HIDDEN / 2}};
+    ofl_model_shape shape = {.struct_size = sizeof shape,
+                             .block_count = BIG_BLOCKS,
+                             .hidden_size = BIG_HIDDEN,
+                             .head_count = 8,
+                             .head_count_kv = 4,
+                             .head_dim_k = 32,
+                             .head_dim_v = 32,
+                             .ffn_size = BIG_FFN,
+                             .vocab_size = BIG_VOCAB,
+                             .tied_output = 1,
+                             .trained_context_tokens = 512,
+                             .norm_epsilon = 1e-5,
+                             .rope_dim = 32,
+                             .rope_freq_base = 10000};
     ofl_model_builder *builder = NULL;
     ofl_model *model = NULL;
     *big = (big_model){.count = 0};
     assert_ok(ofl_model_builder_create("big", "qwen2", &shape, &builder));
     for (uint32_t b = 0; b < BIG_BLOCKS; b++) {
-        for (int i = 0; i < BIG_PARTS; i++) add_tensor(builder, big, parts[i].role, (int32_t)b, parts[i].dtype, parts[i].rows, parts[i].columns);
+        for (int i = 0; i < BIG_PARTS; i++)
+            add_tensor(builder, big, parts[i].role, (int32_t)b, parts[i].dtype, parts[i].rows, parts[i].columns);
     }
     add_tensor(builder, big, OFL_ROLE_OUTPUT_NORM, BIG_BLOCKS, OFL_DTYPE_F16, 1, BIG_HIDDEN);
     add_tensor(builder, big, OFL_ROLE_OUTPUT, BIG_BLOCKS, OFL_DTYPE_Q4_K, BIG_VOCAB, BIG_HIDDEN);
@@ -159,7 +194,8 @@ static void run_alone(rig *r, const int32_t *ids, float *out)
     memcpy(out + 3 * BIG_VOCAB, rig_last_logits(r, 7, ids + 5, 30, 30), row);
 }
 
-/* Placements: ≥ 70 % streamed in the planner's own parts and in small ones; resident in parts, in whole blocks, with layers forced; several threads. */
+/* Placements: ≥ 70 % streamed in the planner's own parts and in small ones; resident in parts, in whole blocks, with layers forced; several
+ * threads. */
 static void choose_placements(const rig_options *resident, rig_options o[5])
 {
     for (int i = 0; i < 5; i++) o[i] = *resident;
@@ -300,10 +336,7 @@ static void test_measure(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_measure),
-    cmocka_unit_test(test_reference_logits),
-    cmocka_unit_test(test_placement_changes_no_bit),
-    cmocka_unit_test(test_bf16_is_near),
-    cmocka_unit_test(test_bad_steps),
+    cmocka_unit_test(test_measure),      cmocka_unit_test(test_reference_logits), cmocka_unit_test(test_placement_changes_no_bit),
+    cmocka_unit_test(test_bf16_is_near), cmocka_unit_test(test_bad_steps),
 };
 TEST_MAIN(tests)

@@ -1,4 +1,5 @@
-/* The real model, if it is there ($OFLOAD_MODEL_DIR or ~/.cache/ofload): a reference engine's greedy tokens, and the same bits resident and streamed. */
+/* The real model, if it is there ($OFLOAD_MODEL_DIR or ~/.cache/ofload): a reference engine's greedy tokens, and the same bits resident and
+ * streamed. */
 #include "support/support.h"
 
 #include <unistd.h>
@@ -7,8 +8,8 @@
 #include "support/forward_rig.h"
 
 #define FILE_NAME "SmolLM2-135M-Instruct.Q4_1.gguf"
-/* The reference multiplies 8-bit rounded activations, this driver bf16 ones: logits differ by some tenths. Where the reference's best token leads by more,
- * both must agree. */
+/* The reference multiplies 8-bit rounded activations, this driver bf16 ones: logits differ by some tenths. Where the reference's best token
+ * leads by more, both must agree. */
 #define CLEAR_MARGIN 0.5
 #define MOST_PROMPTS 32
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -23,8 +24,10 @@ static char model_path[1024];
 static bool find_model(void)
 {
     const char *folder = getenv("OFLOAD_MODEL_DIR"), *home = getenv("HOME");
-    if (folder != NULL) (void)snprintf(model_path, sizeof model_path, "%s/" FILE_NAME, folder);
-    else (void)snprintf(model_path, sizeof model_path, "%s/.cache/ofload/" FILE_NAME, home != NULL ? home : "");
+    if (folder != NULL)
+        (void)snprintf(model_path, sizeof model_path, "%s/" FILE_NAME, folder);
+    else
+        (void)snprintf(model_path, sizeof model_path, "%s/.cache/ofload/" FILE_NAME, home != NULL ? home : "");
     return access(model_path, R_OK) == 0;
 }
 
@@ -51,7 +54,8 @@ static void read_prompts(void)
     cJSON *golden = cJSON_Parse(text), *entry;
     assert_non_null(golden);
     prompt_count = 0;
-    cJSON_ArrayForEach(entry, cJSON_GetObjectItem(golden, "prompts")) {
+    cJSON_ArrayForEach(entry, cJSON_GetObjectItem(golden, "prompts"))
+    {
         prompt *p = &prompts[prompt_count++];
         const cJSON *tokens = cJSON_GetObjectItem(entry, "tokens"), *margins = cJSON_GetObjectItem(entry, "margins"), *margin;
         uint32_t n = 0;
@@ -73,7 +77,9 @@ static int32_t best(const float *logits, uint32_t count)
     return (int32_t)found;
 }
 
-typedef struct score { uint32_t clear, same, all; } score;
+typedef struct score {
+    uint32_t clear, same, all;
+} score;
 
 static void compare(score *s, uint32_t which, uint32_t at, const float *logits, uint32_t vocab)
 {
@@ -83,7 +89,8 @@ static void compare(score *s, uint32_t which, uint32_t at, const float *logits, 
     s->all++;
     s->clear += clear;
     s->same += got == wanted;
-    if (clear && got != wanted) fail_msg("prompt %u, token %u: %d instead of %d, whose margin was %g", which, at, (int)got, (int)wanted, p->margins[at]);
+    if (clear && got != wanted)
+        fail_msg("prompt %u, token %u: %d instead of %d, whose margin was %g", which, at, (int)got, (int)wanted, p->margins[at]);
 }
 
 /* All prompts at once, each fed the reference's own tokens, so that one unclear choice does not hide the rest. */
@@ -91,10 +98,12 @@ static score run_prompts(rig *r, uint32_t new_tokens)
 {
     static rig_step s;
     score total = {0};
-    for (uint32_t p = 0; p < prompt_count; p++) compare(&total, p, 0, rig_last_logits(r, p, prompts[p].ids, prompts[p].id_count, 40), r->shape.vocab_size);
+    for (uint32_t p = 0; p < prompt_count; p++)
+        compare(&total, p, 0, rig_last_logits(r, p, prompts[p].ids, prompts[p].id_count, 40), r->shape.vocab_size);
     for (uint32_t t = 1; t < new_tokens; t++) {
         rig_begin(&s, r);
-        for (uint32_t p = 0; p < prompt_count; p++) rig_add(&s, p, prompts[p].id_count + t - 1, &prompts[p].ids[prompts[p].id_count + t - 1], 1, true);
+        for (uint32_t p = 0; p < prompt_count; p++)
+            rig_add(&s, p, prompts[p].id_count + t - 1, &prompts[p].ids[prompts[p].id_count + t - 1], 1, true);
         const float *logits = rig_run(&s);
         for (uint32_t p = 0; p < prompt_count; p++) compare(&total, p, t, logits + (uint64_t)p * r->shape.vocab_size, r->shape.vocab_size);
     }
@@ -106,7 +115,8 @@ static void test_greedy_tokens(void **state)
     (void)state;
     if (!find_model()) skip();
     read_prompts();
-    const rig_options o = {.compute_type = OFL_COMPUTE_BF16, .kv_type = OFL_KV_F16, .sequences = prompt_count, .context = CONTEXT, .prefill_chunk = 48};
+    const rig_options o = {
+        .compute_type = OFL_COMPUTE_BF16, .kv_type = OFL_KV_F16, .sequences = prompt_count, .context = CONTEXT, .prefill_chunk = 48};
     rig r;
     rig_open(&r, model_path, &o);
     score s = run_prompts(&r, NEW_TOKENS);
@@ -123,7 +133,9 @@ static void collect(const rig_options *o, float *out)
     assert_true(rig_streamed_share(&r) >= o->streamed);
     for (uint32_t step = 0; step < 3; step++) {
         rig_begin(&s, &r);
-        for (uint32_t p = 0; p < 4; p++) rig_add(&s, p, step == 0 ? 0 : prompts[p].id_count / 2 + step - 1, prompts[p].ids, step == 0 ? prompts[p].id_count / 2 : 1, true);
+        for (uint32_t p = 0; p < 4; p++)
+            rig_add(&s, p, step == 0 ? 0 : prompts[p].id_count / 2 + step - 1, prompts[p].ids, step == 0 ? prompts[p].id_count / 2 : 1,
+                    true);
         memcpy(out + (uint64_t)step * 4 * r.shape.vocab_size, rig_run(&s), 4 * (uint64_t)r.shape.vocab_size * sizeof *out);
     }
     rig_close(&r);

@@ -10,9 +10,9 @@
 
 #define WORKSPACE (4u << 20)
 
-#define assert_app(call)                                    \
-    do {                                                    \
-        if ((call) != OFL_OK) fail_msg("%s: %s", #call, app_error()); \
+#define assert_app(call)                                                                                                                   \
+    do {                                                                                                                                   \
+        if ((call) != OFL_OK) fail_msg("%s: %s", #call, app_error());                                                                      \
     } while (0)
 
 typedef struct trial {
@@ -44,8 +44,10 @@ static void fill_weights(trial *t, uint64_t *seed)
     for (uint64_t i = 0; i < bytes; i += block) {
         float value = uniform(seed);
         uint16_t half = t->dtype == OFL_DTYPE_BF16 ? bf16_from_float(value) : f16_from_float(value * 0.05f);
-        if (t->dtype == OFL_DTYPE_F32) memcpy(t->weights + i, &value, sizeof value);
-        else memcpy(t->weights + i, &half, sizeof half);
+        if (t->dtype == OFL_DTYPE_F32)
+            memcpy(t->weights + i, &value, sizeof value);
+        else
+            memcpy(t->weights + i, &half, sizeof half);
         if (t->dtype == OFL_DTYPE_Q4_1) memcpy(t->weights + i + 2, &half, sizeof half);
     }
 }
@@ -54,8 +56,10 @@ static void fill_inputs(trial *t, float *exact, uint64_t *seed)
 {
     for (uint64_t i = 0; i < (uint64_t)t->tokens * t->columns; i++) {
         exact[i] = uniform(seed);
-        if (t->type == OFL_COMPUTE_F32) ((float *)t->inputs)[i] = exact[i];
-        else exact[i] = float_from_bf16(((uint16_t *)t->inputs)[i] = bf16_from_float(exact[i]));
+        if (t->type == OFL_COMPUTE_F32)
+            ((float *)t->inputs)[i] = exact[i];
+        else
+            exact[i] = float_from_bf16(((uint16_t *)t->inputs)[i] = bf16_from_float(exact[i]));
     }
 }
 
@@ -106,8 +110,15 @@ static void run_part(matmul *m, const trial *t, uint32_t first, uint32_t rows, u
     uint64_t padded = (tokens + TILE_TOKENS - 1) / TILE_TOKENS * TILE_TOKENS, token_bytes = t->columns * matmul_type_bytes(t->type);
     void *inputs = fresh(padded * token_bytes);
     memcpy(inputs, (const uint8_t *)t->inputs + token * token_bytes, tokens * token_bytes);
-    product p = {.weights = t->weights + first * t->row_bytes, .dtype = t->dtype, .rows = rows, .columns = t->columns, .inputs = inputs, .tokens = tokens,
-                 .outputs = outputs + (uint64_t)token * t->rows + first, .stride = t->rows, .bias = t->bias + first};
+    product p = {.weights = t->weights + first * t->row_bytes,
+                 .dtype = t->dtype,
+                 .rows = rows,
+                 .columns = t->columns,
+                 .inputs = inputs,
+                 .tokens = tokens,
+                 .outputs = outputs + (uint64_t)token * t->rows + first,
+                 .stride = t->rows,
+                 .bias = t->bias + first};
     assert_app(matmul_run(m, &p));
     free(inputs);
 }
@@ -138,7 +149,9 @@ static void check_cuts(const trial *t, const float *whole, void *workspace)
                          t->tokens - token < cuts[c][1] ? t->tokens - token : cuts[c][1], pieces);
         }
         matmul_close(m);
-        if (memcmp(pieces, whole, bytes) != 0) fail_msg("%s, %u columns, cut by %u rows and %u tokens: other bits", ofl_dtype_name(t->dtype), t->columns, cuts[c][0], cuts[c][1]);
+        if (memcmp(pieces, whole, bytes) != 0)
+            fail_msg("%s, %u columns, cut by %u rows and %u tokens: other bits", ofl_dtype_name(t->dtype), t->columns, cuts[c][0],
+                     cuts[c][1]);
     }
     free(pieces);
 }
@@ -188,7 +201,15 @@ static void test_add_and_refusals(void **state)
     matmul *m;
     assert_app(matmul_open(OFL_COMPUTE_F32, 1, workspace, WORKSPACE, &m));
     for (int i = 0; i < 80; i++) outputs[i] = 3.0f;
-    product p = {.weights = t.weights, .dtype = t.dtype, .rows = 40, .columns = 32, .inputs = t.inputs, .tokens = 2, .outputs = outputs, .stride = 40, .add = true};
+    product p = {.weights = t.weights,
+                 .dtype = t.dtype,
+                 .rows = 40,
+                 .columns = 32,
+                 .inputs = t.inputs,
+                 .tokens = 2,
+                 .outputs = outputs,
+                 .stride = 40,
+                 .add = true};
     assert_app(matmul_run(m, &p));
     for (uint32_t i = 0; i < 80; i++) assert_true(fabs((double)outputs[i] - 3.0 - (t.wanted[i] - (double)t.bias[i % 40])) < 1e-5);
     matmul_close(m);

@@ -13,7 +13,8 @@ typedef struct rows { /* query rows of one KV head that are worked on together *
     float output[ATTENTION_ROWS][KV_MAX_DIM] __attribute__((aligned(64)));
 } rows;
 
-/* Four rows at once share a load. Always four, so that one piece of machine code makes every sum; rows beyond the last are not looked at. */
+/* Four rows at once share a load. Always four, so that one piece of machine code makes every sum; rows beyond the last are not looked at.
+ */
 VECTOR_INLINE void score_rows(const rows *r, uint32_t first, const float16v *restrict keys, float16v scores[ROWS_AT_ONCE])
 {
     const float *a = r->query[first], *b = r->query[first + 1], *c = r->query[first + 2], *d = r->query[first + 3];
@@ -75,9 +76,13 @@ VECTOR_CLONES static void attend_span(rows *r, uint32_t span, const float16v *re
     }
 }
 
-typedef struct work { const attention *a; uint32_t group, group_part, token_part; } work;
+typedef struct work {
+    const attention *a;
+    uint32_t group, group_part, token_part;
+} work;
 
-static void load_queries(const work *w, rows *r, const ofl_step_item *item, uint32_t token_first, uint32_t share_first, uint32_t tokens, uint32_t head)
+static void load_queries(const work *w, rows *r, const ofl_step_item *item, uint32_t token_first, uint32_t share_first, uint32_t tokens,
+                         uint32_t head)
 {
     const attention *a = w->a;
     uint32_t part = w->group - head % w->group < w->group_part ? w->group - head % w->group : w->group_part;

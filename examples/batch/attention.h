@@ -1,4 +1,5 @@
-/* Causal grouped-query attention of a step's shares over the paged KV cache. A token's result depends on its own sequence alone, to the bit. */
+/* Causal grouped-query attention of a step's shares over the paged KV cache. A token's result depends on its own sequence alone, to the
+ * bit. */
 #ifndef OFLOAD_BATCH_ATTENTION_H
 #define OFLOAD_BATCH_ATTENTION_H
 
@@ -17,7 +18,7 @@ typedef struct attention {
     uint32_t layer;
     const float *queries; /* row of a token: stride apart, heads × dim */
     uint64_t query_stride;
-    float *outputs;       /* heads × dim a token, contiguous */
+    float *outputs; /* heads × dim a token, contiguous */
 } attention;
 
 /* Keys and values of the step's own tokens must be in the cache. */

@@ -47,8 +47,8 @@ VECTOR_INLINE void load_scales(const uint8_t *restrict from, uint64_t blocks, ui
     for (int i = 0; i < SCALES * each; i++) scales[i] = float_from_f16(halves[i]);
 }
 
-/* Below, of the 32-element types: elements 0–15 are the low nibbles, 16–31 the high ones; sixteen a loop make one vector. Of Q5: bit i of a word
- * is the fifth bit of element i. */
+/* Below, of the 32-element types: elements 0–15 are the low nibbles, 16–31 the high ones; sixteen a loop make one vector. Of Q5: bit i of a
+ * word is the fifth bit of element i. */
 VECTOR_CLONES static void expand_q8_0(const uint8_t *restrict from, uint64_t blocks, float *restrict to)
 {
     float scales[SCALES];
@@ -154,7 +154,8 @@ VECTOR_CLONES static void expand_q5_k(const uint8_t *restrict from, uint64_t blo
     }
 }
 
-VECTOR_INLINE void expand_six(const uint8_t *restrict low, int low_shift, const uint8_t *restrict high, int high_shift, float scale, float *restrict to)
+VECTOR_INLINE void expand_six(const uint8_t *restrict low, int low_shift, const uint8_t *restrict high, int high_shift, float scale,
+                              float *restrict to)
 {
     for (int i = 0; i < 16; i++) to[i] = scale * (float)(((low[i] >> low_shift & 15) | (high[i] >> high_shift & 3) << 4) - 32);
 }
@@ -167,7 +168,8 @@ VECTOR_CLONES static void expand_q6_k(const uint8_t *restrict from, uint64_t blo
         for (int half = 0; half < 2; half++, to += 128) {
             const uint8_t *low = from + 64 * half, *high = from + 128 + 32 * half, *scales = from + 192 + 8 * half;
             for (int j = 0; j < 8; j++)
-                expand_six(low + 16 * (j % 4), 4 * (j / 4), high + 16 * (j % 2), 2 * (j / 2), scale * (float)(int8_t)scales[j], to + 16 * j);
+                expand_six(low + 16 * (j % 4), 4 * (j / 4), high + 16 * (j % 2), 2 * (j / 2), scale * (float)(int8_t)scales[j],
+                           to + 16 * j);
         }
     }
 }

@@ -13,7 +13,8 @@ static ofl_status check_item(const forward *f, const ofl_step_item *item, uint32
 {
     uint64_t end = (uint64_t)item->first_position + item->token_count;
     if (item->token_count == 0 || end > (uint64_t)item->block_count * f->settings.kv_block_tokens)
-        return app_fail(OFL_ERROR_ARGUMENT, "step: %llu positions do not fit the request's %u KV blocks", (unsigned long long)end, item->block_count);
+        return app_fail(OFL_ERROR_ARGUMENT, "step: %llu positions do not fit the request's %u KV blocks", (unsigned long long)end,
+                        item->block_count);
     for (uint32_t b = 0; b < item->block_count; b++) {
         if (item->blocks[b] >= f->cache.block_count)
             return app_fail(OFL_ERROR_ARGUMENT, "step: KV block %u of %u", item->blocks[b], f->cache.block_count);
@@ -33,10 +34,13 @@ static ofl_status check_step(const forward *f, const ofl_step *given, const int3
         status = check_item(f, &given->items[i], &tokens, &logits);
     }
     if (status != OFL_OK) return status;
-    if (tokens == 0 || tokens != given->shape.tokens) return app_fail(OFL_ERROR_ARGUMENT, "step: %u tokens in its shares, %u announced", tokens, given->shape.tokens);
-    if (logits > f->logits_rows) return app_fail(OFL_ERROR_ARGUMENT, "step: logits of %u rows, room for %llu", logits, (unsigned long long)f->logits_rows);
+    if (tokens == 0 || tokens != given->shape.tokens)
+        return app_fail(OFL_ERROR_ARGUMENT, "step: %u tokens in its shares, %u announced", tokens, given->shape.tokens);
+    if (logits > f->logits_rows)
+        return app_fail(OFL_ERROR_ARGUMENT, "step: logits of %u rows, room for %llu", logits, (unsigned long long)f->logits_rows);
     for (uint32_t t = 0; t < tokens; t++) {
-        if (ids[t] < 0 || (uint32_t)ids[t] >= f->shape.vocab_size) return app_fail(OFL_ERROR_ARGUMENT, "step: token id %d of %u", (int)ids[t], f->shape.vocab_size);
+        if (ids[t] < 0 || (uint32_t)ids[t] >= f->shape.vocab_size)
+            return app_fail(OFL_ERROR_ARGUMENT, "step: token id %d of %u", (int)ids[t], f->shape.vocab_size);
     }
     return OFL_OK;
 }
@@ -58,7 +62,8 @@ static void make_tables(forward_run *s)
     float *table = s->f->room.tables;
     for (uint32_t i = 0; i < s->given->item_count; i++) {
         const ofl_step_item *item = &s->given->items[i];
-        for (uint32_t t = 0; t < item->token_count; t++, table += s->f->turns.dim) rope_table(&s->f->turns, item->first_position + t, table);
+        for (uint32_t t = 0; t < item->token_count; t++, table += s->f->turns.dim)
+            rope_table(&s->f->turns, item->first_position + t, table);
     }
 }
 
@@ -97,8 +102,16 @@ static ofl_status multiply(forward_run *s, uint32_t tokens, ofl_tensor_role bias
     while (status == OFL_OK && !part.last) {
         status = weights_next(f->walk, &part);
         if (status != OFL_OK) break;
-        product p = {.weights = part.data, .dtype = part.dtype, .rows = part.row_count, .columns = part.columns, .inputs = f->room.inputs, .tokens = tokens,
-                     .outputs = outputs + part.row_first, .stride = stride, .bias = bias_tensor == NO_TENSOR ? NULL : f->vector + part.row_first, .add = add};
+        product p = {.weights = part.data,
+                     .dtype = part.dtype,
+                     .rows = part.row_count,
+                     .columns = part.columns,
+                     .inputs = f->room.inputs,
+                     .tokens = tokens,
+                     .outputs = outputs + part.row_first,
+                     .stride = stride,
+                     .bias = bias_tensor == NO_TENSOR ? NULL : f->vector + part.row_first,
+                     .add = add};
         status = matmul_run(f->products, &p);
         if (status == OFL_OK) status = weights_done(f->walk);
     }
@@ -157,8 +170,15 @@ static ofl_status attend(forward_run *s)
     float *outputs = f->room.wide + s->tokens * row;
     ofl_status status = turn(s);
     if (status != OFL_OK) return status;
-    attention a = {.cache = &f->cache, .heads = f->shape.head_count, .scale = f->attention_scale, .items = s->given->items, .item_count = s->given->item_count,
-                   .layer = s->block, .queries = f->room.wide, .query_stride = row, .outputs = outputs};
+    attention a = {.cache = &f->cache,
+                   .heads = f->shape.head_count,
+                   .scale = f->attention_scale,
+                   .items = s->given->items,
+                   .item_count = s->given->item_count,
+                   .layer = s->block,
+                   .queries = f->room.wide,
+                   .query_stride = row,
+                   .outputs = outputs};
     status = attention_run(&a, f->threads);
     rows_pack(outputs, (uint64_t)s->tokens * f->q, f->settings.compute_type, f->room.inputs);
     s->attention_ns += ofl_device_now_ns(f->device) - before;
@@ -201,7 +221,8 @@ static ofl_status feed_forward_block(forward_run *s)
     return status;
 }
 
-/* Only the rows whose next token is wanted go through the head. The walk goes over its parts in any case: every step reads the same weights. */
+/* Only the rows whose next token is wanted go through the head. The walk goes over its parts in any case: every step reads the same
+ * weights. */
 static ofl_status head(forward_run *s)
 {
     forward *f = s->f;

@@ -1,4 +1,5 @@
-/* Times what a step does, on a few rows of each kind of matrix and on one block's work between the products: the same code as forward_step, no engine. */
+/* Times what a step does, on a few rows of each kind of matrix and on one block's work between the products: the same code as forward_step,
+ * no engine. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -15,7 +16,7 @@
 #define SAMPLE_ELEMENTS (UINT64_C(1) << 20)
 #define MOST_KINDS 16
 #define ROUNDS 5
-#define CONTEXT 128u        /* of attention's sample */
+#define CONTEXT 128u /* of attention's sample */
 #define ATTENTION_TOKENS 16u
 #define BLOCK_TOKENS 16u
 
@@ -30,7 +31,7 @@ typedef struct bench {
     uint64_t elements, at; /* at: where the next sample starts in the stored bytes */
     kind kinds[MOST_KINDS];
     uint8_t *stored;
-    void *room[6];         /* owned: the buffers of f.room, in its order, and the cache's memory */
+    void *room[6]; /* owned: the buffers of f.room, in its order, and the cache's memory */
     float *ones;
     ofl_step_item *items;
     uint32_t *blocks;
@@ -84,23 +85,32 @@ static ofl_status allocate(bench *b, ofl_compute_type type)
 {
     forward *f = &b->f;
     const ofl_model_shape *s = &f->shape;
-    uint64_t n = b->most_tokens, padded = (n + TILE_TOKENS - 1) / TILE_TOKENS * TILE_TOKENS, widest = forward_widest(s), blocks = (CONTEXT + BLOCK_TOKENS) / BLOCK_TOKENS;
-    uint64_t rows = 2 * ((uint64_t)f->q + f->kv_row) > 2 * (uint64_t)s->ffn_size ? 2 * ((uint64_t)f->q + f->kv_row) : 2 * (uint64_t)s->ffn_size;
+    uint64_t n = b->most_tokens, padded = (n + TILE_TOKENS - 1) / TILE_TOKENS * TILE_TOKENS, widest = forward_widest(s),
+             blocks = (CONTEXT + BLOCK_TOKENS) / BLOCK_TOKENS;
+    uint64_t rows = 2 * ((uint64_t)f->q + f->kv_row) > 2 * (uint64_t)s->ffn_size ? 2 * ((uint64_t)f->q + f->kv_row)
+                                                                                 : 2 * (uint64_t)s->ffn_size;
     uint64_t kv_bytes = blocks * n * BLOCK_TOKENS * 2 * f->kv_row * sizeof(uint16_t), sample = 0;
     for (uint32_t i = 0; i < b->kind_count; i++) sample = b->kinds[i].sample_bytes > sample ? b->kinds[i].sample_bytes : sample;
-    const uint64_t sizes[6] = {n * s->hidden_size * 4, n * s->rope_dim * 4, n * (rows > widest ? rows : widest) * 4, padded * widest * matmul_type_bytes(type),
-                               (uint64_t)f->threads * TILE_MAX_ROWS * widest * matmul_type_bytes(type), kv_bytes};
+    const uint64_t sizes[6] = {n * s->hidden_size * 4,
+                               n * s->rope_dim * 4,
+                               n * (rows > widest ? rows : widest) * 4,
+                               padded * widest * matmul_type_bytes(type),
+                               (uint64_t)f->threads * TILE_MAX_ROWS * widest * matmul_type_bytes(type),
+                               kv_bytes};
     bool good = true;
     for (int i = 0; i < 6; i++) good = (b->room[i] = filled(sizes[i])) != NULL && good;
     b->stored = filled(STORED_BYTES + sample);
     b->ones = filled(widest * sizeof *b->ones);
     b->items = calloc(n, sizeof *b->items);
     b->blocks = calloc(n * blocks, sizeof *b->blocks);
-    if (!good || b->stored == NULL || b->ones == NULL || b->items == NULL || b->blocks == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "measuring: out of host memory; free some");
-    f->room = (forward_room){.residual = b->room[0], .tables = b->room[1], .wide = b->room[2], .inputs = b->room[3], .workspace = b->room[4]};
+    if (!good || b->stored == NULL || b->ones == NULL || b->items == NULL || b->blocks == NULL)
+        return app_fail(OFL_ERROR_HOST_MEMORY, "measuring: out of host memory; free some");
+    f->room = (forward_room){
+        .residual = b->room[0], .tables = b->room[1], .wide = b->room[2], .inputs = b->room[3], .workspace = b->room[4]};
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t k = 0; k < blocks; k++) b->blocks[i * blocks + k] = k * (uint32_t)n + i;
-        b->items[i] = (ofl_step_item){.first_position = CONTEXT - 1, .token_count = 1, .block_count = (uint32_t)blocks, .blocks = b->blocks + i * blocks};
+        b->items[i] = (ofl_step_item){
+            .first_position = CONTEXT - 1, .token_count = 1, .block_count = (uint32_t)blocks, .blocks = b->blocks + i * blocks};
     }
     ofl_status status = kv_init(&f->cache, OFL_KV_F16, s, BLOCK_TOKENS, b->room[5], kv_bytes);
     return status == OFL_OK ? matmul_open(type, f->threads, f->room.workspace, sizes[4], &f->products) : status;
@@ -121,8 +131,14 @@ static void release(bench *b)
 static ofl_status time_kind(bench *b, const kind *k, uint32_t tokens, double *seconds)
 {
     if (b->at > STORED_BYTES) b->at = 0;
-    product p = {.weights = b->stored + b->at, .dtype = k->dtype, .rows = k->sample_rows, .columns = k->columns, .inputs = b->f.room.inputs, .tokens = tokens,
-                 .outputs = b->f.room.wide, .stride = k->sample_rows};
+    product p = {.weights = b->stored + b->at,
+                 .dtype = k->dtype,
+                 .rows = k->sample_rows,
+                 .columns = k->columns,
+                 .inputs = b->f.room.inputs,
+                 .tokens = tokens,
+                 .outputs = b->f.room.wide,
+                 .stride = k->sample_rows};
     if (p.rows * tokens > (uint64_t)b->most_tokens * forward_widest(&b->f.shape)) p.stride = 0; /* one row's room is enough to time it */
     b->at += (k->sample_bytes + 63) / 64 * 64;
     double began = seconds_now();
@@ -153,8 +169,14 @@ static ofl_status time_attention(bench *b, double *seconds)
     forward *f = &b->f;
     uint32_t tokens = b->most_tokens < ATTENTION_TOKENS ? b->most_tokens : ATTENTION_TOKENS;
     uint64_t row = (uint64_t)f->q + 2 * f->kv_row;
-    attention a = {.cache = &f->cache, .heads = f->shape.head_count, .scale = f->attention_scale, .items = b->items, .item_count = tokens,
-                   .queries = f->room.wide, .query_stride = row, .outputs = f->room.wide + tokens * row};
+    attention a = {.cache = &f->cache,
+                   .heads = f->shape.head_count,
+                   .scale = f->attention_scale,
+                   .items = b->items,
+                   .item_count = tokens,
+                   .queries = f->room.wide,
+                   .query_stride = row,
+                   .outputs = f->room.wide + tokens * row};
     double began = seconds_now();
     ofl_status status = attention_run(&a, f->threads);
     *seconds = (seconds_now() - began) / ((double)tokens * CONTEXT);
@@ -183,9 +205,10 @@ static uint32_t choose_counts(uint32_t most, uint32_t room, uint32_t *out)
 }
 
 /* One round after the other over all counts, so that a disturbance does not hit one count alone. */
-static ofl_status time_all(bench *b, uint32_t blocks, const uint32_t *counts, uint32_t count, ofl_compute_point *points, double *attention_out)
+static ofl_status time_all(bench *b, uint32_t blocks, const uint32_t *counts, uint32_t count, ofl_compute_point *points,
+                           double *attention_out)
 {
-    double (*seconds)[ROUNDS] = calloc(count, sizeof *seconds), attention_seconds[ROUNDS];
+    double(*seconds)[ROUNDS] = calloc(count, sizeof *seconds), attention_seconds[ROUNDS];
     ofl_status status = seconds != NULL ? OFL_OK : app_fail(OFL_ERROR_HOST_MEMORY, "measuring: out of host memory; free some");
     for (int round = -1; round < ROUNDS && status == OFL_OK; round++) { /* round −1 makes the kernels and warms up */
         status = time_attention(b, &attention_seconds[round < 0 ? 0 : round]);
@@ -203,7 +226,8 @@ static ofl_status time_all(bench *b, uint32_t blocks, const uint32_t *counts, ui
     return status;
 }
 
-static ofl_status prepare(bench *b, const ofl_model *model, ofl_compute_type type, uint32_t threads, uint32_t max_tokens, uint32_t *blocks_out)
+static ofl_status prepare(bench *b, const ofl_model *model, ofl_compute_type type, uint32_t threads, uint32_t max_tokens,
+                          uint32_t *blocks_out)
 {
     forward *f = &b->f;
     f->shape.struct_size = sizeof f->shape;
@@ -221,8 +245,8 @@ static ofl_status prepare(bench *b, const ofl_model *model, ofl_compute_type typ
     return allocate(b, type);
 }
 
-ofl_status forward_measure(const ofl_model *model, ofl_compute_type compute_type, uint32_t threads, uint32_t max_tokens, ofl_compute_point *points, uint32_t *count_io,
-                           double *attention_seconds_per_kv_token_out)
+ofl_status forward_measure(const ofl_model *model, ofl_compute_type compute_type, uint32_t threads, uint32_t max_tokens,
+                           ofl_compute_point *points, uint32_t *count_io, double *attention_seconds_per_kv_token_out)
 {
     enum { MOST_COUNTS = 32 };
     uint32_t counts[MOST_COUNTS], blocks = 0;

@@ -10,7 +10,10 @@
 
 static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-uint64_t forward_widest(const ofl_model_shape *s) { return max_u64(s->hidden_size, max_u64((uint64_t)s->head_count * s->head_dim_k, s->ffn_size)); }
+uint64_t forward_widest(const ofl_model_shape *s)
+{
+    return max_u64(s->hidden_size, max_u64((uint64_t)s->head_count * s->head_dim_k, s->ffn_size));
+}
 
 void forward_derive(forward *f)
 {
@@ -47,10 +50,14 @@ static ofl_status lay_out(forward *f, const ofl_budget *budget)
     r.tables = take(&at, end, tokens * s->rope_dim * 4);
     r.wide = take(&at, end, tokens * wide * 4);
     r.inputs = take(&at, end, padded * forward_widest(s) * matmul_type_bytes(f->settings.compute_type));
-    if (f->logits_rows == 0 || r.logits == NULL || r.last == NULL || r.workspace == NULL || r.residual == NULL || r.tables == NULL || r.wide == NULL || r.inputs == NULL)
-        return app_fail(OFL_ERROR_MISMATCH, "forward pass: the plan's %llu bytes of activations are too few for %llu tokens a step; make the plan anew",
+    if (f->logits_rows == 0 || r.logits == NULL || r.last == NULL || r.workspace == NULL || r.residual == NULL || r.tables == NULL ||
+        r.wide == NULL || r.inputs == NULL)
+        return app_fail(OFL_ERROR_MISMATCH,
+                        "forward pass: the plan's %llu bytes of activations are too few for %llu tokens a step; make the plan anew",
                         (unsigned long long)budget->activation_bytes, (unsigned long long)tokens);
-    memset(r.inputs, 0, (size_t)(padded * forward_widest(s) * matmul_type_bytes(f->settings.compute_type))); /* rows beyond the tokens are multiplied too */
+    memset(
+        r.inputs, 0,
+        (size_t)(padded * forward_widest(s) * matmul_type_bytes(f->settings.compute_type))); /* rows beyond the tokens are multiplied too */
     f->room = r;
     return OFL_OK;
 }
@@ -65,7 +72,8 @@ static ofl_status allocate(forward *f, const ofl_budget *budget)
     f->token_rows = calloc(f->settings.tokens_per_step_cap, sizeof *f->token_rows);
     if (f->vector == NULL || f->token_rows == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "forward pass: out of host memory; free some");
     status = lay_out(f, budget);
-    if (status == OFL_OK) status = kv_init(&f->cache, f->settings.kv_type, &f->shape, f->settings.kv_block_tokens, f->kv_memory, budget->kv_bytes);
+    if (status == OFL_OK)
+        status = kv_init(&f->cache, f->settings.kv_type, &f->shape, f->settings.kv_block_tokens, f->kv_memory, budget->kv_bytes);
     return status;
 }
 
@@ -74,7 +82,8 @@ static ofl_status open_rope(forward *f)
 {
     uint32_t tensor;
     float factors[ROPE_MAX_DIM / 2];
-    if (ofl_model_tensor_find(f->model, OFL_BLOCK_INPUT, OFL_ROLE_ROPE_FREQS, &tensor) != OFL_OK) return rope_init(&f->turns, &f->shape, NULL);
+    if (ofl_model_tensor_find(f->model, OFL_BLOCK_INPUT, OFL_ROLE_ROPE_FREQS, &tensor) != OFL_OK)
+        return rope_init(&f->turns, &f->shape, NULL);
     ofl_status status = weights_vector(f->walk, tensor, factors);
     return status == OFL_OK ? rope_init(&f->turns, &f->shape, factors) : status;
 }
@@ -113,7 +122,9 @@ static ofl_status open_parts(forward *f, const ofl_plan *plan)
     if (status == OFL_OK) status = ofl_plan_budget_get(plan, &budget);
     if (status != OFL_OK) return app_forward(status);
     if (!device.host_readable)
-        return app_fail(OFL_ERROR_UNSUPPORTED, "forward pass: %s keeps its memory to itself and this driver computes on the CPU; use a simulated device (sim:…)", device.spec);
+        return app_fail(OFL_ERROR_UNSUPPORTED,
+                        "forward pass: %s keeps its memory to itself and this driver computes on the CPU; use a simulated device (sim:…)",
+                        device.spec);
     status = forward_supports(f->model);
     if (status != OFL_OK) return status;
     forward_derive(f);
@@ -124,7 +135,8 @@ static ofl_status open_parts(forward *f, const ofl_plan *plan)
     return status;
 }
 
-ofl_status forward_open(const ofl_model *model, const ofl_plan *plan, ofl_engine *engine, ofl_device *device, uint32_t threads, forward **out)
+ofl_status forward_open(const ofl_model *model, const ofl_plan *plan, ofl_engine *engine, ofl_device *device, uint32_t threads,
+                        forward **out)
 {
     forward *f = calloc(1, sizeof *f);
     if (f == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "forward pass: out of host memory; free some");
@@ -135,8 +147,10 @@ ofl_status forward_open(const ofl_model *model, const ofl_plan *plan, ofl_engine
     f->shape.struct_size = sizeof f->shape;
     f->settings.struct_size = sizeof f->settings;
     ofl_status status = open_parts(f, plan);
-    if (status == OFL_OK) *out = f;
-    else forward_close(f);
+    if (status == OFL_OK)
+        *out = f;
+    else
+        forward_close(f);
     return status;
 }
 

@@ -9,12 +9,12 @@
 #include "batch/weights.h"
 
 typedef struct forward_room { /* buffers in the device's activation memory; sizes in the order of ofl_activation_bytes */
-    float *residual;  /* tokens × hidden */
-    float *tables;    /* tokens × rope_dim: cosines and sines */
-    float *wide;      /* tokens × (q, k, v and the attention's output; or gate and up; or a normed row) */
-    void *inputs;     /* tokens, rounded up, × the widest row, of the compute type: what the next product reads */
-    float *logits;    /* logits rows × vocabulary */
-    float *last;      /* logits rows × hidden */
+    float *residual;          /* tokens × hidden */
+    float *tables;            /* tokens × rope_dim: cosines and sines */
+    float *wide;              /* tokens × (q, k, v and the attention's output; or gate and up; or a normed row) */
+    void *inputs;             /* tokens, rounded up, × the widest row, of the compute type: what the next product reads */
+    float *logits;            /* logits rows × vocabulary */
+    float *last;              /* logits rows × hidden */
     void *workspace;
 } forward_room;
 
@@ -28,10 +28,10 @@ struct forward {
     uint32_t q, kv_row, tokens_tensor; /* elements of a token's queries and of its keys; the matrix whose rows are the tokens */
     uint64_t logits_rows;              /* that fit */
     float epsilon, attention_scale;
-    void *kv_memory, *activations;     /* on the device */
+    void *kv_memory, *activations; /* on the device */
     forward_room room;
-    float *vector;                     /* host: the norm or bias being used */
-    const void **token_rows;           /* host: where the step's embedding rows are */
+    float *vector;           /* host: the norm or bias being used */
+    const void **token_rows; /* host: where the step's embedding rows are */
     kv_cache cache;
     rope turns;
     matmul *products;

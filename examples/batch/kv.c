@@ -3,7 +3,7 @@
 #include "batch/vector.h"
 #include "common/app_error.h"
 
-#define GROUP 32u        /* q8_0: elements of one scale */
+#define GROUP 32u /* q8_0: elements of one scale */
 #define GROUP_BYTES 34u
 
 static uint64_t row_bytes(ofl_kv_type type, uint32_t dim)
@@ -19,20 +19,29 @@ static uint64_t row_bytes(ofl_kv_type type, uint32_t dim)
 
 ofl_status kv_init(kv_cache *cache, ofl_kv_type type, const ofl_model_shape *shape, uint32_t block_tokens, void *base, uint64_t bytes)
 {
-    kv_cache c = {.base = base, .type = type, .layers = shape->block_count, .heads = shape->head_count_kv, .dim = shape->head_dim_k, .block_tokens = block_tokens};
+    kv_cache c = {.base = base,
+                  .type = type,
+                  .layers = shape->block_count,
+                  .heads = shape->head_count_kv,
+                  .dim = shape->head_dim_k,
+                  .block_tokens = block_tokens};
     if (row_bytes(type, c.dim) == 0)
         return app_fail(OFL_ERROR_UNSUPPORTED, "KV cache: this type is not supported by the CPU's attention; f32, f16, bf16 and q8_0 are");
-    if (c.dim == 0 || c.dim > KV_MAX_DIM) return app_fail(OFL_ERROR_UNSUPPORTED, "KV cache: heads of %u elements are not supported; up to %u are", c.dim, KV_MAX_DIM);
+    if (c.dim == 0 || c.dim > KV_MAX_DIM)
+        return app_fail(OFL_ERROR_UNSUPPORTED, "KV cache: heads of %u elements are not supported; up to %u are", c.dim, KV_MAX_DIM);
     if (type == OFL_KV_Q8_0 && c.dim % GROUP != 0)
         return app_fail(OFL_ERROR_UNSUPPORTED, "KV cache: q8_0 needs heads of a multiple of 32 elements, these have %u; use f16", c.dim);
     if (block_tokens == 0 || block_tokens % KV_SPAN != 0)
-        return app_fail(OFL_ERROR_UNSUPPORTED, "KV cache: blocks of %u tokens are not supported; multiples of %u are", block_tokens, KV_SPAN);
+        return app_fail(OFL_ERROR_UNSUPPORTED, "KV cache: blocks of %u tokens are not supported; multiples of %u are", block_tokens,
+                        KV_SPAN);
     c.span_bytes = KV_SPAN * row_bytes(type, c.dim);
     c.head_bytes = block_tokens / KV_SPAN * c.span_bytes;
     c.half_bytes = c.heads * c.head_bytes;
     c.block_bytes = 2 * c.layers * c.half_bytes;
     uint64_t blocks = c.block_bytes == 0 ? 0 : bytes / c.block_bytes;
-    if (blocks == 0) return app_fail(OFL_ERROR_UNSUPPORTED, "KV cache: no block of %llu bytes fits in %llu", (unsigned long long)c.block_bytes, (unsigned long long)bytes);
+    if (blocks == 0)
+        return app_fail(OFL_ERROR_UNSUPPORTED, "KV cache: no block of %llu bytes fits in %llu", (unsigned long long)c.block_bytes,
+                        (unsigned long long)bytes);
     c.block_count = blocks < UINT32_MAX ? (uint32_t)blocks : UINT32_MAX;
     *cache = c;
     return OFL_OK;
@@ -64,8 +73,10 @@ static float quantise(const float *from, int8_t *to)
 static void store_key(const kv_cache *c, const float *key, uint32_t at, uint8_t *span)
 {
     for (uint32_t i = 0; i < c->dim && c->type != OFL_KV_Q8_0; i++) {
-        if (c->type == OFL_KV_F32) ((float *)(void *)span)[i * KV_SPAN + at] = key[i];
-        else ((uint16_t *)(void *)span)[i * KV_SPAN + at] = c->type == OFL_KV_F16 ? f16_from_float(key[i]) : bf16_from_float(key[i]);
+        if (c->type == OFL_KV_F32)
+            ((float *)(void *)span)[i * KV_SPAN + at] = key[i];
+        else
+            ((uint16_t *)(void *)span)[i * KV_SPAN + at] = c->type == OFL_KV_F16 ? f16_from_float(key[i]) : bf16_from_float(key[i]);
     }
     for (uint32_t g = 0; g < c->dim && c->type == OFL_KV_Q8_0; g += GROUP, span += KV_SPAN * GROUP_BYTES) {
         int8_t steps[GROUP];
@@ -78,8 +89,10 @@ static void store_value(const kv_cache *c, const float *value, uint32_t at, uint
 {
     uint8_t *row = span + at * row_bytes(c->type, c->dim);
     for (uint32_t i = 0; i < c->dim && c->type != OFL_KV_Q8_0; i++) {
-        if (c->type == OFL_KV_F32) ((float *)(void *)row)[i] = value[i];
-        else ((uint16_t *)(void *)row)[i] = c->type == OFL_KV_F16 ? f16_from_float(value[i]) : bf16_from_float(value[i]);
+        if (c->type == OFL_KV_F32)
+            ((float *)(void *)row)[i] = value[i];
+        else
+            ((uint16_t *)(void *)row)[i] = c->type == OFL_KV_F16 ? f16_from_float(value[i]) : bf16_from_float(value[i]);
     }
     for (uint32_t g = 0; g < c->dim && c->type == OFL_KV_Q8_0; g += GROUP, row += GROUP_BYTES) {
         uint16_t scale = f16_from_float(quantise(value + g, (int8_t *)row + 2));
@@ -107,9 +120,12 @@ VECTOR_CLONES static void load_bf16(const uint16_t *restrict from, uint32_t coun
 
 static void load_plain(ofl_kv_type type, const uint8_t *from, uint32_t count, float *to)
 {
-    if (type == OFL_KV_F32) memcpy(to, from, count * sizeof *to);
-    else if (type == OFL_KV_F16) load_halves((const uint16_t *)(const void *)from, count, to);
-    else load_bf16((const uint16_t *)(const void *)from, count, to);
+    if (type == OFL_KV_F32)
+        memcpy(to, from, count * sizeof *to);
+    else if (type == OFL_KV_F16)
+        load_halves((const uint16_t *)(const void *)from, count, to);
+    else
+        load_bf16((const uint16_t *)(const void *)from, count, to);
 }
 
 VECTOR_CLONES static void load_group_keys(const uint8_t *restrict from, float *restrict to)
@@ -117,7 +133,8 @@ VECTOR_CLONES static void load_group_keys(const uint8_t *restrict from, float *r
     float scales[KV_SPAN];
     for (uint32_t t = 0; t < KV_SPAN; t++) scales[t] = float_from_f16(((const uint16_t *)(const void *)from)[t]);
     for (uint32_t i = 0; i < GROUP; i++) {
-        for (uint32_t t = 0; t < KV_SPAN; t++) to[i * KV_SPAN + t] = scales[t] * (float)((const int8_t *)from)[2 * KV_SPAN + i * KV_SPAN + t];
+        for (uint32_t t = 0; t < KV_SPAN; t++)
+            to[i * KV_SPAN + t] = scales[t] * (float)((const int8_t *)from)[2 * KV_SPAN + i * KV_SPAN + t];
     }
 }
 

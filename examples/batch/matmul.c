@@ -30,7 +30,7 @@ typedef struct job { /* a product being run */
     tile *kernel;
     uint32_t tile_rows;
     uint64_t row_bytes, slot_bytes; /* slot: what a thread has of the workspace */
-    bool in_place; /* stored as the kernel reads it */
+    bool in_place;                  /* stored as the kernel reads it */
 } job;
 
 uint64_t matmul_type_bytes(ofl_compute_type type) { return type == OFL_COMPUTE_BF16 ? 2 : 4; }
@@ -84,18 +84,20 @@ static uint64_t slot_of_tile(const matmul *m, uint64_t columns)
 ofl_status matmul_prepare(matmul *m, uint64_t columns)
 {
     if (find(m, columns) != NULL) return OFL_OK;
-    if (m->shape_count == MAX_SHAPES) return app_fail(OFL_ERROR_UNSUPPORTED, "product: more than %d different row lengths in one model", MAX_SHAPES);
+    if (m->shape_count == MAX_SHAPES)
+        return app_fail(OFL_ERROR_UNSUPPORTED, "product: more than %d different row lengths in one model", MAX_SHAPES);
     uint64_t bytes = slot_of_tile(m, columns);
     if (bytes > m->workspace_bytes)
-        return app_fail(OFL_ERROR_UNSUPPORTED, "product: a tile of %llu bytes does not fit the workspace of %llu", (unsigned long long)bytes,
-                        (unsigned long long)m->workspace_bytes);
+        return app_fail(OFL_ERROR_UNSUPPORTED, "product: a tile of %llu bytes does not fit the workspace of %llu",
+                        (unsigned long long)bytes, (unsigned long long)m->workspace_bytes);
     ofl_status status = tile_open(m->kernel_type, rows_of_tile(m, columns), columns, m->threads, &m->shapes[m->shape_count].kernel);
     if (status == OFL_OK) m->shapes[m->shape_count++].columns = columns;
     return status;
 }
 
 /* Turns a tile over on the way to its place; a buffer of a size that the compiler knows makes vectors of it. */
-VECTOR_CLONES static void store(const float *restrict from, uint32_t rows, uint32_t tokens, const float *restrict bias, bool add, float *restrict to, uint64_t stride)
+VECTOR_CLONES static void store(const float *restrict from, uint32_t rows, uint32_t tokens, const float *restrict bias, bool add,
+                                float *restrict to, uint64_t stride)
 {
     float turned[TILE_TOKENS][TILE_MAX_ROWS] __attribute__((aligned(64)));
     for (uint32_t r = 0; r < rows; r++) {
@@ -115,9 +117,12 @@ static const void *tile_weights(const job *j, void *slot, uint64_t row_first, ui
     const uint8_t *stored = (const uint8_t *)j->p->weights + row_first * j->row_bytes;
     uint64_t elements = rows * j->p->columns;
     if (j->in_place && rows == j->tile_rows) return stored;
-    if (widened(j->m)) expand_to_rounded(j->p->dtype, stored, elements, slot);
-    else if (j->m->type == OFL_COMPUTE_BF16) expand_to_bf16(j->p->dtype, stored, elements, slot);
-    else expand_to_f32(j->p->dtype, stored, elements, slot);
+    if (widened(j->m))
+        expand_to_rounded(j->p->dtype, stored, elements, slot);
+    else if (j->m->type == OFL_COMPUTE_BF16)
+        expand_to_bf16(j->p->dtype, stored, elements, slot);
+    else
+        expand_to_f32(j->p->dtype, stored, elements, slot);
     return slot;
 }
 
@@ -141,8 +146,8 @@ static ofl_status run_tile(void *context, uint32_t thread, uint64_t index)
     for (uint32_t t = 0; t < p->tokens; t += TILE_TOKENS) {
         ofl_status status = tile_run(j->kernel, thread, weights, tile_inputs(j, slot, t), outputs);
         if (status != OFL_OK) return status;
-        store(outputs, (uint32_t)rows, p->tokens - t < TILE_TOKENS ? p->tokens - t : TILE_TOKENS, p->bias == NULL ? NULL : p->bias + row_first, p->add,
-              p->outputs + t * p->stride + row_first, p->stride);
+        store(outputs, (uint32_t)rows, p->tokens - t < TILE_TOKENS ? p->tokens - t : TILE_TOKENS,
+              p->bias == NULL ? NULL : p->bias + row_first, p->add, p->outputs + t * p->stride + row_first, p->stride);
     }
     return OFL_OK;
 }

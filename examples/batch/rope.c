@@ -34,12 +34,14 @@ static ofl_status check(const ofl_model_shape *s)
 {
     ofl_rope_scaling scaling = s->rope_scaling;
     if (s->rope_dim == 0 || s->rope_dim % 2 != 0 || s->rope_dim > ROPE_MAX_DIM || s->rope_dim > s->head_dim_k)
-        return app_fail(OFL_ERROR_UNSUPPORTED, "rotary embedding: %u rotated elements of a head of %u; even numbers up to %u are supported", s->rope_dim,
-                        s->head_dim_k, ROPE_MAX_DIM);
-    if (!(s->rope_freq_base > 1)) return app_fail(OFL_ERROR_UNSUPPORTED, "rotary embedding: a frequency base of %g is not supported", s->rope_freq_base);
+        return app_fail(OFL_ERROR_UNSUPPORTED, "rotary embedding: %u rotated elements of a head of %u; even numbers up to %u are supported",
+                        s->rope_dim, s->head_dim_k, ROPE_MAX_DIM);
+    if (!(s->rope_freq_base > 1))
+        return app_fail(OFL_ERROR_UNSUPPORTED, "rotary embedding: a frequency base of %g is not supported", s->rope_freq_base);
     if (scaling == OFL_ROPE_NONE) return OFL_OK;
     if (scaling != OFL_ROPE_LINEAR && scaling != OFL_ROPE_LLAMA3 && scaling != OFL_ROPE_YARN)
-        return app_fail(OFL_ERROR_UNSUPPORTED, "rotary embedding: longrope and dynamic scaling are not supported; linear, llama3 and yarn are");
+        return app_fail(OFL_ERROR_UNSUPPORTED,
+                        "rotary embedding: longrope and dynamic scaling are not supported; linear, llama3 and yarn are");
     if (!(s->rope_factor > 0)) return app_fail(OFL_ERROR_UNSUPPORTED, "rotary embedding: the scaling has no factor");
     if (scaling != OFL_ROPE_LINEAR && s->rope_original_context == 0)
         return app_fail(OFL_ERROR_UNSUPPORTED, "rotary embedding: the scaling does not say the original context");
@@ -55,10 +57,14 @@ ofl_status rope_init(rope *r, const ofl_model_shape *s, const float *factors)
     *r = (rope){.dim = s->rope_dim, .pairing = s->rope_pairing, .magnitude = 1};
     for (uint32_t i = 0; i < r->dim / 2; i++) {
         double frequency = pow(s->rope_freq_base, -2.0 * i / r->dim);
-        if (factors != NULL) frequency /= (double)factors[i];
-        else if (s->rope_scaling == OFL_ROPE_LINEAR) frequency /= s->rope_factor;
-        else if (s->rope_scaling == OFL_ROPE_LLAMA3) frequency = llama3(s, frequency);
-        else if (s->rope_scaling == OFL_ROPE_YARN) frequency = yarn(s, i, frequency);
+        if (factors != NULL)
+            frequency /= (double)factors[i];
+        else if (s->rope_scaling == OFL_ROPE_LINEAR)
+            frequency /= s->rope_factor;
+        else if (s->rope_scaling == OFL_ROPE_LLAMA3)
+            frequency = llama3(s, frequency);
+        else if (s->rope_scaling == OFL_ROPE_YARN)
+            frequency = yarn(s, i, frequency);
         r->frequencies[i] = frequency;
     }
     if (s->rope_scaling == OFL_ROPE_YARN)

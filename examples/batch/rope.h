@@ -9,11 +9,12 @@
 typedef struct rope {
     uint32_t dim;
     ofl_rope_pairing pairing;
-    double magnitude;                    /* yarn's, of cosine and sine */
+    double magnitude; /* yarn's, of cosine and sine */
     double frequencies[ROPE_MAX_DIM / 2];
 } rope;
 
-/* factors: what a rope factors tensor divides the frequencies by (dim / 2 of them), or NULL. OFL_ERROR_UNSUPPORTED names what it does not know. */
+/* factors: what a rope factors tensor divides the frequencies by (dim / 2 of them), or NULL. OFL_ERROR_UNSUPPORTED names what it does not
+ * know. */
 ofl_status rope_init(rope *r, const ofl_model_shape *shape, const float *factors);
 /* dim / 2 cosines, then dim / 2 sines. */
 void rope_table(const rope *r, uint32_t position, float *table);

@@ -40,6 +40,8 @@ VECTOR_CLONES static void pack_bf16(const float *restrict from, uint64_t count, 
 
 void rows_pack(const float *from, uint64_t count, ofl_compute_type type, void *to)
 {
-    if (type == OFL_COMPUTE_BF16) pack_bf16(from, count, to);
-    else memcpy(to, from, (size_t)count * sizeof *from);
+    if (type == OFL_COMPUTE_BF16)
+        pack_bf16(from, count, to);
+    else
+        memcpy(to, from, (size_t)count * sizeof *from);
 }

@@ -26,15 +26,22 @@ uint32_t tensor_of_tokens(const ofl_model *model, const ofl_model_shape *shape)
 
 void matrix_size(const ofl_model_shape *s, ofl_tensor_role role, uint64_t *rows_out, uint64_t *columns_out)
 {
-    uint64_t q = (uint64_t)s->head_count * s->head_dim_k, kv = (uint64_t)s->head_count_kv * s->head_dim_k, rows = 0, columns = s->hidden_size;
+    uint64_t q = (uint64_t)s->head_count * s->head_dim_k, kv = (uint64_t)s->head_count_kv * s->head_dim_k, rows = 0,
+             columns = s->hidden_size;
     switch (role) {
     case OFL_ROLE_ATTN_Q: rows = q; break;
     case OFL_ROLE_ATTN_K:
     case OFL_ROLE_ATTN_V: rows = kv; break;
-    case OFL_ROLE_ATTN_OUTPUT: rows = s->hidden_size; columns = q; break;
+    case OFL_ROLE_ATTN_OUTPUT:
+        rows = s->hidden_size;
+        columns = q;
+        break;
     case OFL_ROLE_FFN_GATE:
     case OFL_ROLE_FFN_UP: rows = s->ffn_size; break;
-    case OFL_ROLE_FFN_DOWN: rows = s->hidden_size; columns = s->ffn_size; break;
+    case OFL_ROLE_FFN_DOWN:
+        rows = s->hidden_size;
+        columns = s->ffn_size;
+        break;
     case OFL_ROLE_OUTPUT:
     case OFL_ROLE_EMBEDDING: rows = s->vocab_size; break;
     default: break;
@@ -67,14 +74,18 @@ static ofl_status check_tensor(const ofl_model_shape *s, const ofl_tensor_info *
     if (t->tensor_class == OFL_CLASS_EXPERT || (rows == 0 && elements == 0))
         return app_fail(OFL_ERROR_UNSUPPORTED, "tensor %s: the example driver does not know its use; it can be planned, not run", t->name);
     if (elements != 0 && t->elements != elements)
-        return app_fail(OFL_ERROR_UNSUPPORTED, "tensor %s: %llu elements instead of %llu", t->name, (unsigned long long)t->elements, (unsigned long long)elements);
+        return app_fail(OFL_ERROR_UNSUPPORTED, "tensor %s: %llu elements instead of %llu", t->name, (unsigned long long)t->elements,
+                        (unsigned long long)elements);
     if (elements != 0 && t->dtype != OFL_DTYPE_F32 && t->dtype != OFL_DTYPE_F16 && t->dtype != OFL_DTYPE_BF16)
-        return app_fail(OFL_ERROR_UNSUPPORTED, "tensor %s: vectors of type %s are not supported by the example driver", t->name, ofl_dtype_name(t->dtype));
+        return app_fail(OFL_ERROR_UNSUPPORTED, "tensor %s: vectors of type %s are not supported by the example driver", t->name,
+                        ofl_dtype_name(t->dtype));
     if (elements == 0 && (t->row_count != rows || t->dims[0] != columns))
-        return app_fail(OFL_ERROR_UNSUPPORTED, "tensor %s: %llu rows of %llu instead of %llu of %llu", t->name, (unsigned long long)t->row_count,
-                        (unsigned long long)t->dims[0], (unsigned long long)rows, (unsigned long long)columns);
+        return app_fail(OFL_ERROR_UNSUPPORTED, "tensor %s: %llu rows of %llu instead of %llu of %llu", t->name,
+                        (unsigned long long)t->row_count, (unsigned long long)t->dims[0], (unsigned long long)rows,
+                        (unsigned long long)columns);
     if (!expand_knows(t->dtype))
-        return app_fail(OFL_ERROR_UNSUPPORTED, "tensor %s: type %s is not supported by the example driver; it can be planned, not run", t->name, ofl_dtype_name(t->dtype));
+        return app_fail(OFL_ERROR_UNSUPPORTED, "tensor %s: type %s is not supported by the example driver; it can be planned, not run",
+                        t->name, ofl_dtype_name(t->dtype));
     return OFL_OK;
 }
 
@@ -99,36 +110,56 @@ static ofl_status need(const ofl_model *model, uint32_t block, ofl_tensor_role r
 
 static ofl_status check_block(const ofl_model *model, const ofl_model_shape *shape, uint32_t block)
 {
-    static const struct { ofl_tensor_role role; const char *what; } needed[] = {
-        {OFL_ROLE_ATTN_NORM, "attention norm"}, {OFL_ROLE_ATTN_Q, "queries"}, {OFL_ROLE_ATTN_K, "keys"}, {OFL_ROLE_ATTN_V, "values"},
-        {OFL_ROLE_ATTN_OUTPUT, "attention output"}, {OFL_ROLE_FFN_NORM, "feed-forward norm"}, {OFL_ROLE_FFN_GATE, "gate"}, {OFL_ROLE_FFN_UP, "up"}, {OFL_ROLE_FFN_DOWN, "down"}};
+    static const struct {
+        ofl_tensor_role role;
+        const char *what;
+    } needed[] = {{OFL_ROLE_ATTN_NORM, "attention norm"},
+                  {OFL_ROLE_ATTN_Q, "queries"},
+                  {OFL_ROLE_ATTN_K, "keys"},
+                  {OFL_ROLE_ATTN_V, "values"},
+                  {OFL_ROLE_ATTN_OUTPUT, "attention output"},
+                  {OFL_ROLE_FFN_NORM, "feed-forward norm"},
+                  {OFL_ROLE_FFN_GATE, "gate"},
+                  {OFL_ROLE_FFN_UP, "up"},
+                  {OFL_ROLE_FFN_DOWN, "down"}};
     ofl_kv_layer kv_layer = {.struct_size = sizeof kv_layer};
     ofl_status status = OFL_OK;
-    for (size_t i = 0; i < sizeof needed / sizeof needed[0] && status == OFL_OK; i++) status = need(model, block, needed[i].role, needed[i].what);
+    for (size_t i = 0; i < sizeof needed / sizeof needed[0] && status == OFL_OK; i++)
+        status = need(model, block, needed[i].role, needed[i].what);
     if (status != OFL_OK) return status;
     status = ofl_model_kv_layer_get(model, block, &kv_layer);
     if (status != OFL_OK) return app_forward(status);
     uint64_t elements = (uint64_t)shape->head_count_kv * shape->head_dim_k;
     if (kv_layer.kind != OFL_KV_FULL || kv_layer.k_elements != elements || kv_layer.v_elements != elements)
-        return app_fail(OFL_ERROR_UNSUPPORTED, "block %u: its attention is not plain full attention; the example driver cannot run it", block);
+        return app_fail(OFL_ERROR_UNSUPPORTED, "block %u: its attention is not plain full attention; the example driver cannot run it",
+                        block);
     return OFL_OK;
 }
 
 static ofl_status check_shape(const ofl_model_shape *s)
 {
-    const struct { double value; const char *name; } scales[] = {{s->attention_softcap, "attention soft-cap"}, {s->final_softcap, "logit soft-cap"}, {s->embedding_scale, "embedding scale"},
-                                                                 {s->residual_scale, "residual scale"}, {s->logit_scale, "logit scale"}};
+    const struct {
+        double value;
+        const char *name;
+    } scales[] = {{s->attention_softcap, "attention soft-cap"},
+                  {s->final_softcap, "logit soft-cap"},
+                  {s->embedding_scale, "embedding scale"},
+                  {s->residual_scale, "residual scale"},
+                  {s->logit_scale, "logit scale"}};
     for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++) {
         if (scales[i].value != 0 && scales[i].value != 1)
-            return app_fail(OFL_ERROR_UNSUPPORTED, "model: its %s of %g is not supported by the example driver", scales[i].name, scales[i].value);
+            return app_fail(OFL_ERROR_UNSUPPORTED, "model: its %s of %g is not supported by the example driver", scales[i].name,
+                            scales[i].value);
     }
-    if (s->expert_count != 0) return app_fail(OFL_ERROR_UNSUPPORTED, "model: experts are not supported by the example driver; it can be planned, not run");
+    if (s->expert_count != 0)
+        return app_fail(OFL_ERROR_UNSUPPORTED, "model: experts are not supported by the example driver; it can be planned, not run");
     if (s->block_count == 0 || s->hidden_size == 0 || s->ffn_size == 0 || s->vocab_size == 0 || s->head_count == 0 || s->head_count_kv == 0)
         return app_fail(OFL_ERROR_UNSUPPORTED, "model: a size that the forward pass needs is missing");
     if (s->head_dim_k != s->head_dim_v || s->head_count % s->head_count_kv != 0)
-        return app_fail(OFL_ERROR_UNSUPPORTED, "model: %u query heads of %u over %u of %u are not supported by the example driver", s->head_count, s->head_dim_k,
-                        s->head_count_kv, s->head_dim_v);
-    if (s->head_dim_k > KV_MAX_DIM) return app_fail(OFL_ERROR_UNSUPPORTED, "model: heads of %u elements are not supported; up to %u are", s->head_dim_k, KV_MAX_DIM);
+        return app_fail(OFL_ERROR_UNSUPPORTED, "model: %u query heads of %u over %u of %u are not supported by the example driver",
+                        s->head_count, s->head_dim_k, s->head_count_kv, s->head_dim_v);
+    if (s->head_dim_k > KV_MAX_DIM)
+        return app_fail(OFL_ERROR_UNSUPPORTED, "model: heads of %u elements are not supported; up to %u are", s->head_dim_k, KV_MAX_DIM);
     return OFL_OK;
 }
 
@@ -141,7 +172,8 @@ ofl_status forward_supports(const ofl_model *model)
     rope turns;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) found = found || strcmp(architecture, known[i]) == 0;
     if (!found)
-        return app_fail(OFL_ERROR_UNSUPPORTED, "architecture %s: the example driver runs llama, qwen2 and qwen3; others can be planned, not run", architecture);
+        return app_fail(OFL_ERROR_UNSUPPORTED,
+                        "architecture %s: the example driver runs llama, qwen2 and qwen3; others can be planned, not run", architecture);
     ofl_status status = ofl_model_shape_get(model, &shape);
     if (status != OFL_OK) return app_forward(status);
     status = check_shape(&shape);

@@ -37,9 +37,13 @@ static void shape_free(shape *s)
     if (*s != NULL) dnnl_memory_desc_destroy(*s);
 }
 
-static dnnl_status_t memory_make(dnnl_memory_t *memory, const shape *s, dnnl_engine_t engine) { return dnnl_memory_create(memory, *s, engine, DNNL_MEMORY_NONE); }
+static dnnl_status_t memory_make(dnnl_memory_t *memory, const shape *s, dnnl_engine_t engine)
+{
+    return dnnl_memory_create(memory, *s, engine, DNNL_MEMORY_NONE);
+}
 
-static dnnl_status_t matmul_make(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const shape *a, const shape *b, const shape *c, dnnl_primitive_attr_t with)
+static dnnl_status_t matmul_make(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const shape *a, const shape *b, const shape *c,
+                                 dnnl_primitive_attr_t with)
 {
     return dnnl_matmul_primitive_desc_create(out, engine, *a, *b, NULL, *c, with);
 }
@@ -53,7 +57,9 @@ static shape scratch_shape(dnnl_primitive_desc_t description)
 
 static uint64_t shape_bytes(const shape *s) { return *s == NULL ? 0 : dnnl_memory_desc_get_size(*s); }
 #else
-typedef struct shape { dnnl_memory_desc_t desc; } shape;
+typedef struct shape {
+    dnnl_memory_desc_t desc;
+} shape;
 
 static dnnl_status_t shape_make(shape *s, int64_t rows, int64_t columns, dnnl_data_type_t type, dnnl_format_tag_t tag)
 {
@@ -68,7 +74,8 @@ static dnnl_status_t memory_make(dnnl_memory_t *memory, const shape *s, dnnl_eng
     return dnnl_memory_create(memory, &s->desc, engine, DNNL_MEMORY_NONE);
 }
 
-static dnnl_status_t matmul_make(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const shape *a, const shape *b, const shape *c, dnnl_primitive_attr_t with)
+static dnnl_status_t matmul_make(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const shape *a, const shape *b, const shape *c,
+                                 dnnl_primitive_attr_t with)
 {
     dnnl_matmul_desc_t operation;
     dnnl_status_t status = dnnl_matmul_desc_init(&operation, &a->desc, &b->desc, NULL, &c->desc);
@@ -100,7 +107,9 @@ static ofl_status check(dnnl_status_t status, const char *what)
     return app_fail(OFL_ERROR_UNSUPPORTED, "product: oneDNN refused %s (status %d); another version of it may do", what, (int)status);
 }
 
-typedef struct shapes { shape weights, inputs, outputs, scratch; } shapes;
+typedef struct shapes {
+    shape weights, inputs, outputs, scratch;
+} shapes;
 
 static ofl_status make_primitive(tile *t, shapes *s)
 {
@@ -109,7 +118,8 @@ static ofl_status make_primitive(tile *t, shapes *s)
     const char *kernel = NULL;
     ofl_status status = check(dnnl_primitive_attr_create(&with), "an attribute");
     if (status == OFL_OK) status = check(dnnl_primitive_attr_set_scratchpad_mode(with, dnnl_scratchpad_mode_user), "an attribute");
-    if (status == OFL_OK) status = check(matmul_make(&description, t->engine, &s->weights, &s->inputs, &s->outputs, with), "the matrix product");
+    if (status == OFL_OK)
+        status = check(matmul_make(&description, t->engine, &s->weights, &s->inputs, &s->outputs, with), "the matrix product");
     if (status == OFL_OK && dnnl_primitive_desc_query(description, dnnl_query_impl_info_str, 0, (void *)&kernel) == dnnl_success)
         (void)snprintf(t->kernel, sizeof t->kernel, "%s", kernel);
     if (status == OFL_OK) s->scratch = scratch_shape(description);
@@ -162,14 +172,17 @@ static ofl_status fill(tile *t, ofl_compute_type type, int64_t rows)
 
 ofl_status tile_open(ofl_compute_type type, uint32_t rows, uint64_t columns, uint32_t contexts, tile **out)
 {
-    if (columns == 0 || columns > INT32_MAX) return app_fail(OFL_ERROR_UNSUPPORTED, "product: %llu columns are not supported", (unsigned long long)columns);
+    if (columns == 0 || columns > INT32_MAX)
+        return app_fail(OFL_ERROR_UNSUPPORTED, "product: %llu columns are not supported", (unsigned long long)columns);
     tile *t = calloc(1, sizeof *t + contexts * sizeof t->lanes[0]);
     if (t == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "product: out of host memory; free some");
     t->columns = columns;
     t->lane_count = contexts;
     ofl_status status = fill(t, type, rows);
-    if (status == OFL_OK) *out = t;
-    else tile_close(t);
+    if (status == OFL_OK)
+        *out = t;
+    else
+        tile_close(t);
     return status;
 }
 
@@ -193,7 +206,10 @@ void tile_close(tile *t)
 /* oneDNN's handles are not const; weights and inputs are only read. */
 static void *unconst(const void *pointer)
 {
-    union { const void *from; void *to; } both = {.from = pointer};
+    union {
+        const void *from;
+        void *to;
+    } both = {.from = pointer};
     return both.to;
 }
 

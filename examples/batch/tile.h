@@ -1,5 +1,6 @@
-/* One product of a fixed shape by oneDNN: (rows × columns) · (16 tokens × columns)ᵀ. The shape depends on the columns alone, so the order in which a sum
- * is made never depends on how a matrix is cut or on how many tokens a step has: equal inputs give equal bits. Both the 2.x and the 3.x API. */
+/* One product of a fixed shape by oneDNN: (rows × columns) · (16 tokens × columns)ᵀ. The shape depends on the columns alone, so the order
+ * in which a sum is made never depends on how a matrix is cut or on how many tokens a step has: equal inputs give equal bits. Both the 2.x
+ * and the 3.x API. */
 #ifndef OFLOAD_BATCH_TILE_H
 #define OFLOAD_BATCH_TILE_H
 
@@ -15,7 +16,8 @@ uint32_t tile_rows(uint64_t columns);
 /* contexts: how many threads may run it at once. OFL_ERROR_UNSUPPORTED, _HOST_MEMORY. */
 ofl_status tile_open(ofl_compute_type type, uint32_t rows, uint64_t columns, uint32_t contexts, tile **out);
 void tile_close(tile *t);
-/* outputs[row × 16 + token]. weights and inputs are of the compute type, rows and tokens contiguous. context < contexts, one thread each. */
+/* outputs[row × 16 + token]. weights and inputs are of the compute type, rows and tokens contiguous. context < contexts, one thread each.
+ */
 ofl_status tile_run(tile *t, uint32_t context, const void *weights, const void *inputs, float *outputs);
 /* What oneDNN chose, e.g. "brg:avx512_core_bf16". */
 const char *tile_kernel(const tile *t);

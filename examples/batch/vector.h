@@ -1,4 +1,5 @@
-/* Plain C loops that the compiler turns into vectors: several versions of a function, the best one for the CPU chosen at load time; and the number formats. */
+/* Plain C loops that the compiler turns into vectors: several versions of a function, the best one for the CPU chosen at load time; and the
+ * number formats. */
 #ifndef OFLOAD_BATCH_VECTOR_H
 #define OFLOAD_BATCH_VECTOR_H
 
@@ -40,7 +41,8 @@ VECTOR_INLINE uint16_t bf16_from_float(float value)
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u : rounded);
 }
 
-/* Without a branch: small numbers are whole multiples of 2^-24, the exponent of the others is moved over, infinities and NaNs all the way up. */
+/* Without a branch: small numbers are whole multiples of 2^-24, the exponent of the others is moved over, infinities and NaNs all the way
+ * up. */
 VECTOR_INLINE float float_from_f16(uint16_t half)
 {
     uint32_t sign = ((uint32_t)half & 0x8000u) << 16, magnitude = (uint32_t)half & 0x7fffu;

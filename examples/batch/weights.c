@@ -35,7 +35,8 @@ static ofl_status count_stops(const ofl_plan *plan, const uint32_t *tensors, uin
         if (status != OFL_OK) return app_forward(status);
         total += slices;
     }
-    if (total == 0 || total > UINT32_MAX / 2) return app_fail(OFL_ERROR_MISMATCH, "weights: the plan has no parts for this model; make it anew");
+    if (total == 0 || total > UINT32_MAX / 2)
+        return app_fail(OFL_ERROR_MISMATCH, "weights: the plan has no parts for this model; make it anew");
     *out = (uint32_t)total;
     return OFL_OK;
 }
@@ -49,14 +50,18 @@ static ofl_status add_tensor(weights *w, uint32_t tensor)
     if (status == OFL_OK) status = ofl_plan_tensor_slices(w->plan, tensor, &first, &count);
     for (uint32_t i = 0; i < count && status == OFL_OK; i++) {
         status = ofl_plan_slice_get(w->plan, first + i, &slice);
-        w->stops[w->stop_count++] = (stop){.slice = first + i, .unit = slice.unit, .tensor = tensor, .columns = info.dims[0], .dtype = info.dtype,
+        w->stops[w->stop_count++] = (stop){.slice = first + i,
+                                           .unit = slice.unit,
+                                           .tensor = tensor,
+                                           .columns = info.dims[0],
+                                           .dtype = info.dtype,
                                            .last_of_tensor = i + 1 == count};
     }
     return status == OFL_OK ? OFL_OK : app_forward(status);
 }
 
-ofl_status weights_open(const ofl_model *model, const ofl_plan *plan, ofl_engine *engine, ofl_device *device, const uint32_t *tensors, uint32_t count,
-                        weights **out)
+ofl_status weights_open(const ofl_model *model, const ofl_plan *plan, ofl_engine *engine, ofl_device *device, const uint32_t *tensors,
+                        uint32_t count, weights **out)
 {
     uint32_t stops = 0;
     ofl_status status = count_stops(plan, tensors, count, &stops);
@@ -73,9 +78,12 @@ ofl_status weights_open(const ofl_model *model, const ofl_plan *plan, ofl_engine
     w->device = device;
     w->held = NO_UNIT;
     for (uint32_t i = 0; i < count && status == OFL_OK; i++) status = add_tensor(w, tensors[i]);
-    for (uint32_t i = 0; i < w->stop_count; i++) w->stops[i].last_of_unit = i + 1 == w->stop_count || w->stops[i].unit != w->stops[i + 1].unit;
-    if (status == OFL_OK) *out = w;
-    else weights_close(w);
+    for (uint32_t i = 0; i < w->stop_count; i++)
+        w->stops[i].last_of_unit = i + 1 == w->stop_count || w->stops[i].unit != w->stops[i + 1].unit;
+    if (status == OFL_OK)
+        *out = w;
+    else
+        weights_close(w);
     return status;
 }
 
@@ -144,8 +152,13 @@ ofl_status weights_next(weights *w, weight_part *out)
     ofl_status status = hold(w, s->unit);
     if (status == OFL_OK) status = find_slice(w, s->slice, &seen);
     if (status != OFL_OK) return status;
-    *out = (weight_part){.data = seen->data, .tensor = s->tensor, .dtype = s->dtype, .row_first = seen->row_first, .row_count = seen->row_count,
-                         .columns = s->columns, .last = s->last_of_tensor};
+    *out = (weight_part){.data = seen->data,
+                         .tensor = s->tensor,
+                         .dtype = s->dtype,
+                         .row_first = seen->row_first,
+                         .row_count = seen->row_count,
+                         .columns = s->columns,
+                         .last = s->last_of_tensor};
     return OFL_OK;
 }
 

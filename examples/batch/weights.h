@@ -1,4 +1,5 @@
-/* Walks the weights of a step in execution order through the engine: one unit is held at a time, released after the last part of it that the walk needs. */
+/* Walks the weights of a step in execution order through the engine: one unit is held at a time, released after the last part of it that
+ * the walk needs. */
 #ifndef OFLOAD_BATCH_WEIGHTS_H
 #define OFLOAD_BATCH_WEIGHTS_H
 
@@ -17,8 +18,8 @@ typedef struct weight_part { /* rows of a matrix, readable until weights_done */
 } weight_part;
 
 /* tensors: the matrices in the order in which every step reads them. */
-ofl_status weights_open(const ofl_model *model, const ofl_plan *plan, ofl_engine *engine, ofl_device *device, const uint32_t *tensors, uint32_t count,
-                        weights **out);
+ofl_status weights_open(const ofl_model *model, const ofl_plan *plan, ofl_engine *engine, ofl_device *device, const uint32_t *tensors,
+                        uint32_t count, weights **out);
 void weights_close(weights *w);
 /* Start of a step: the walk begins anew. */
 void weights_rewind(weights *w);

@@ -8,19 +8,19 @@
 #include "batch/forward.h"
 #include "common/app_error.h"
 
-#define assert_app(call)                                              \
-    do {                                                              \
-        if ((call) != OFL_OK) fail_msg("%s: %s", #call, app_error()); \
+#define assert_app(call)                                                                                                                   \
+    do {                                                                                                                                   \
+        if ((call) != OFL_OK) fail_msg("%s: %s", #call, app_error());                                                                      \
     } while (0)
 
 typedef struct rig_options {
     ofl_compute_type compute_type;
     ofl_kv_type kv_type;
-    uint64_t vram;      /* 0: 1 GB */
+    uint64_t vram; /* 0: 1 GB */
     uint32_t sequences, context, prefill_chunk, threads;
     ofl_cut cut;
     uint64_t part_bytes;
-    double streamed;    /* with vram 0: makes vram so small that at least this share of the dense weights is streamed */
+    double streamed; /* with vram 0: makes vram so small that at least this share of the dense weights is streamed */
     uint32_t force_layers, resident_layers;
 } rig_options;
 
@@ -40,9 +40,18 @@ typedef struct rig {
 static inline ofl_status rig_plan(rig *r, uint64_t vram)
 {
     const rig_options *o = &r->options;
-    ofl_workload w = {.struct_size = sizeof w, .objective = OFL_THROUGHPUT, .context_tokens = o->context, .sequences = o->sequences,
-                      .prefill_chunk_tokens = o->prefill_chunk, .kv_type = o->kv_type, .compute_type = o->compute_type, .cut = o->cut, .part_bytes = o->part_bytes,
-                      .force_layers = o->force_layers, .force_resident_layers = o->resident_layers, .force_headroom = 1};
+    ofl_workload w = {.struct_size = sizeof w,
+                      .objective = OFL_THROUGHPUT,
+                      .context_tokens = o->context,
+                      .sequences = o->sequences,
+                      .prefill_chunk_tokens = o->prefill_chunk,
+                      .kv_type = o->kv_type,
+                      .compute_type = o->compute_type,
+                      .cut = o->cut,
+                      .part_bytes = o->part_bytes,
+                      .force_layers = o->force_layers,
+                      .force_resident_layers = o->resident_layers,
+                      .force_headroom = 1};
     ofl_machine_destroy(r->machine);
     r->machine = NULL;
     assert_ok(ofl_machine_create("test", &r->machine));
@@ -88,8 +97,10 @@ static inline void rig_open_model(rig *r, ofl_model *model, const rig_options *o
     uint64_t vram = options->vram != 0 ? options->vram : UINT64_C(1) << 30;
     ofl_engine_options engine = {.struct_size = sizeof engine, .poison = 1};
     *r = (rig){.model = model, .options = *options};
-    if (options->streamed > 0) rig_plan_streamed(r, &vram);
-    else assert_ok(rig_plan(r, vram));
+    if (options->streamed > 0)
+        rig_plan_streamed(r, &vram);
+    else
+        assert_ok(rig_plan(r, vram));
     (void)snprintf(spec, sizeof spec, "sim:vram=%llu,h2d=10GB/s,clock=virtual", (unsigned long long)vram);
     assert_ok(ofl_device_open(spec, &r->device));
     assert_ok(ofl_engine_open(r->plan, r->model, r->device, &engine, &r->engine));
@@ -146,11 +157,17 @@ static inline void rig_begin(rig_step *s, rig *r)
 
 static inline void rig_add(rig_step *s, uint32_t slot, uint32_t first_position, const int32_t *tokens, uint32_t count, bool wants_logits)
 {
-    uint32_t i = s->step.item_count++, blocks = (s->r->options.context + s->r->settings.kv_block_tokens - 1) / s->r->settings.kv_block_tokens;
+    uint32_t i = s->step.item_count++,
+             blocks = (s->r->options.context + s->r->settings.kv_block_tokens - 1) / s->r->settings.kv_block_tokens;
     assert_true(i < RIG_ITEMS && blocks <= RIG_BLOCKS && s->step.shape.tokens + count <= RIG_TOKENS && slot < s->r->settings.sequences);
     for (uint32_t b = 0; b < blocks; b++) s->blocks[i][b] = b * s->r->settings.sequences + slot;
-    s->items[i] = (ofl_step_item){.slot = slot, .first_position = first_position, .token_count = count, .prefill = count > 1, .wants_logits = wants_logits,
-                                  .block_count = blocks, .blocks = s->blocks[i]};
+    s->items[i] = (ofl_step_item){.slot = slot,
+                                  .first_position = first_position,
+                                  .token_count = count,
+                                  .prefill = count > 1,
+                                  .wants_logits = wants_logits,
+                                  .block_count = blocks,
+                                  .blocks = s->blocks[i]};
     memcpy(s->tokens + s->step.shape.tokens, tokens, count * sizeof *tokens);
     s->step.shape.tokens += count;
     s->step.shape.logits_rows += wants_logits;
