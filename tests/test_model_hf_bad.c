@@ -139,6 +139,11 @@ static void test_index(void **state)
     expect("tensor not there", OFL_ERROR_FORMAT, "tensor x");
     write_shard("b.safetensors", "x", "model.norm.weight");
     expect("tensor in two files", OFL_ERROR_FORMAT, "model.norm.weight");
+    test_write_text(folder, "model.safetensors.index.json",
+                    "{\"weight_map\":{\"model.norm.weight\":\"a.safetensors\",\"x\":\"a.safetensors\",\"y\":\"b.safetensors\"}}");
+    write_shard("b.safetensors", "x", "y");
+    expect("tensor in another file", OFL_ERROR_FORMAT, "a.safetensors: does not hold tensor x");
+    test_write_text(folder, "model.safetensors.index.json", index);
     write_shard("b.safetensors", "x", "stray");
     write_shard("model.safetensors", "model.norm.weight", "x"); /* a whole copy beside the parts */
     ofl_model *model = NULL;

@@ -91,7 +91,7 @@ static bool has_part(const char *name, const char *part)
     size_t length = strlen(part);
     for (const char *at = name; at != NULL; at = strchr(at, '.')) {
         if (*at == '.') at++;
-        if (strncmp(at, part, length) == 0 && (at[length] == '.' || at[length] == '\0')) return true;
+        if (*at == *part && strncmp(at, part, length) == 0 && (at[length] == '.' || at[length] == '\0')) return true;
     }
     return false;
 }
