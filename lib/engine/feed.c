@@ -5,9 +5,6 @@
 #include <pthread.h>
 #include <stdio.h>
 
-#define BOUNCE_BYTES (UINT64_C(4) << 20)
-#define BOUNCE_COUNT 3u
-
 typedef enum feed_kind { FEED_COPY, FEED_WAIT, FEED_NOTHING } feed_kind;
 
 typedef struct feed_op {
@@ -39,7 +36,7 @@ static ofl_status copy_from_file(ofl_feeder *feeder, const ofl_engine_unit *unit
         const ofl_engine_slice *slice = &engine->slices[i];
         if (slice->tier == OFL_TIER_DEVICE) continue;
         for (uint64_t done = 0; done < slice->bytes;) {
-            uint64_t bytes = ofl_min_u64(BOUNCE_BYTES, slice->bytes - done);
+            uint64_t bytes = ofl_min_u64(OFL_FILE_COPY_BYTES, slice->bytes - done);
             ofl_status status = ofl_bounce_read(&feeder->bounce, engine->model, slice, done, bytes, engine->copies, to + slice->piece_offset + done);
             if (status != OFL_OK) return status;
             done += bytes;
@@ -112,7 +109,7 @@ ofl_status ofl_feeder_open(ofl_engine *engine)
     (void)pthread_cond_init(&feeder->changed, NULL);
     feeder->ops = ofl_alloc(feeder->capacity, sizeof *feeder->ops);
     if (feeder->ops == NULL) return ofl_fail(OFL_ERROR_HOST_MEMORY, "engine's feeder: out of host memory; free some");
-    ofl_status status = file ? ofl_bounce_open(engine->device, BOUNCE_COUNT, BOUNCE_BYTES, &feeder->bounce) : OFL_OK;
+    ofl_status status = file ? ofl_bounce_open(engine->device, OFL_BOUNCE_MOST, OFL_FILE_COPY_BYTES, &feeder->bounce) : OFL_OK;
     if (status != OFL_OK) return status;
     int code = pthread_create(&feeder->thread, NULL, feed, feeder);
     if (code != 0) return ofl_fail_code(OFL_ERROR_HOST_MEMORY, code, "engine's feeder: a thread could not be started; allow more threads");

@@ -34,6 +34,7 @@ typedef struct ofl_engine_unit {
     uint32_t slice_first, slice_count;
     uint64_t piece_bytes; /* 0: all resident */
     uint64_t copy_bytes;  /* of it, up to the end of the last slice */
+    uint64_t copies;      /* that it takes */
     ofl_tier tier;        /* of its streamed slices */
     bool rows;            /* rows of it are gathered, too */
     uint32_t block;       /* where its piece is kept on the host */
@@ -57,6 +58,7 @@ typedef struct ofl_engine_slot {
     ofl_event *landed, *released;
 } ofl_engine_slot;
 
+#define OFL_FILE_COPY_BYTES (UINT64_C(4) << 20) /* a piece in a file is read and copied in chunks of at most this */
 enum { OFL_BOUNCE_MOST = 3 };
 typedef struct ofl_bounce {
     ofl_device *device;

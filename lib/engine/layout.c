@@ -50,6 +50,8 @@ static ofl_status arena_place(ofl_engine *engine, uint64_t planned_bytes)
     return OFL_OK;
 }
 
+static uint64_t chunks(uint64_t bytes, uint64_t most) { return bytes / most + (bytes % most != 0); }
+
 static ofl_status unit_read(ofl_engine *engine, uint32_t index)
 {
     ofl_unit unit = {.struct_size = sizeof unit};
@@ -66,9 +68,11 @@ static ofl_status unit_read(ofl_engine *engine, uint32_t index)
             return does_not_add_up("a streamed slice is empty or lies outside its unit's piece");
         if (own->copy_bytes != 0 && own->tier != slice->tier) return does_not_add_up("a unit is in two tiers of host memory");
         own->tier = slice->tier;
+        own->copies += chunks(slice->bytes, OFL_FILE_COPY_BYTES);
         own->rows |= slice->gathered;
         own->copy_bytes = ofl_max_u64(own->copy_bytes, slice->piece_offset + slice->bytes);
     }
+    if (own->tier != OFL_TIER_FILE) own->copies = chunks(own->copy_bytes, engine->copy_bytes);
     if (unit.piece_bytes > engine->ring_bytes || unit.piece_bytes % OFL_ALIGNMENT_BYTES != 0) return does_not_add_up("a piece does not fit its ring");
     return OFL_OK;
 }
@@ -113,6 +117,7 @@ ofl_status ofl_engine_layout(ofl_engine *engine)
     if (status != OFL_OK) return status;
     engine->ring_bytes = budget.ring_bytes;
     engine->copy_bytes = settings.copy_bytes;
+    if (engine->copy_bytes == 0) return does_not_add_up("its copies have no size");
     engine->slice_count = ofl_plan_slice_count(engine->plan);
     engine->unit_count = ofl_plan_unit_count(engine->plan);
     engine->slices = ofl_alloc(engine->slice_count, sizeof *engine->slices);

@@ -82,7 +82,7 @@ static ofl_status piece_copy(ofl_engine *engine, uint64_t piece, ofl_engine_slot
 {
     const ofl_engine_unit *unit = &engine->units[slot->unit];
     engine->stats.bytes_streamed += unit->copy_bytes;
-    engine->stats.copies += (unit->copy_bytes + engine->copy_bytes - 1) / engine->copy_bytes;
+    engine->stats.copies += unit->copies;
     if (engine->feeder != NULL) return ofl_feeder_copy(engine->feeder, piece, slot);
     ofl_status status = ofl_engine_host_copy(engine, unit, engine->ring_memory + slot->offset);
     return status == OFL_OK ? ofl_event_record(engine->device, slot->landed, engine->copies) : status;
