@@ -51,7 +51,6 @@ ofl_status matmul_open(ofl_compute_type type, uint32_t threads, void *workspace,
     ofl_compute_type kernel_type = type == OFL_COMPUTE_BF16 && matmul_has_bf16() ? OFL_COMPUTE_BF16 : OFL_COMPUTE_F32;
     *m = (matmul){.type = type, .kernel_type = kernel_type, .threads = threads, .workspace = workspace, .workspace_bytes = workspace_bytes};
     memset(workspace, 0, (size_t)workspace_bytes); /* rows beyond a remainder are multiplied too, and dropped */
-    threads_alone();
     *out = m;
     return OFL_OK;
 }
@@ -160,6 +159,7 @@ ofl_status matmul_run(matmul *m, const product *p)
     j.row_bytes = p->columns / ofl_dtype_block_elements(p->dtype) * ofl_dtype_block_bits(p->dtype) / 8;
     j.slot_bytes = slot_of_tile(m, p->columns);
     j.in_place = !widened(m) && p->dtype == (m->type == OFL_COMPUTE_BF16 ? OFL_DTYPE_BF16 : OFL_DTYPE_F32);
+    threads_alone(); /* kept per calling thread, so said each time */
     uint64_t tiles = (p->rows + j.tile_rows - 1) / j.tile_rows, room = m->workspace_bytes / j.slot_bytes;
     uint32_t threads = !j.in_place && room < m->threads ? (uint32_t)room : m->threads;
     return threads_each(threads, tiles, run_tile, &j);
