@@ -260,7 +260,7 @@ static void test_context_is_the_longest_request(void **state)
     add_line(file, "empty", "", "");
     assert_int_equal(fclose(file), 0);
     assert_int_equal(run(&settings, &model), EXIT_ERROR_LINES);
-    assert_int_equal(the_stub.context_tokens, 512);
+    assert_int_equal(the_stub.load.context_tokens, 512);
     answers a = read_answers(out_path);
     assert_int_equal(cJSON_GetArraySize(a.lines), 7);
     assert_int_equal(made(find(&a, "default is cut")), 12);
@@ -273,6 +273,24 @@ static void test_context_is_the_longest_request(void **state)
         assert_int_equal(cJSON_GetObjectItemCaseSensitive(error, "line")->valueint, 4 + (int)i);
     }
     free_answers(&a);
+}
+
+static void test_the_plan_is_told_what_is_typical(void **state)
+{
+    (void)state;
+    fresh();
+    backend model = stub_backend();
+    run_settings settings = stub_settings(in_path, out_path);
+    FILE *file = fopen(in_path, "w");
+    add_line(file, "short", "0123456789", "\"max_tokens\":10,\"temperature\":0");
+    add_line(file, "long", "0123456789", "\"max_tokens\":90");
+    add_line(file, "error", "", "");
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(run(&settings, &model), EXIT_ERROR_LINES);
+    assert_int_equal(the_stub.load.requests, 2);
+    assert_int_equal(the_stub.load.context_tokens, 100);
+    assert_int_equal(the_stub.load.typical_tokens, 93); /* (10 × 20 + 90 × 100) ÷ 100, and one */
+    assert_true(the_stub.load.greedy_share == 0.5);
 }
 
 static void test_a_finished_run_does_nothing_again(void **state)
@@ -573,6 +591,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_several_choices),
     cmocka_unit_test(test_partial_characters),
     cmocka_unit_test(test_context_is_the_longest_request),
+    cmocka_unit_test(test_the_plan_is_told_what_is_typical),
     cmocka_unit_test(test_a_finished_run_does_nothing_again),
     cmocka_unit_test(test_stopped_and_gone_on),
     cmocka_unit_test(test_a_lost_device_loses_no_answer),

@@ -8,6 +8,7 @@
 
 typedef struct backend_load { /* what the input asks for */
     uint64_t context_tokens;  /* the longest request, prompt and answer */
+    uint64_t typical_tokens;  /* of a request at a random moment of the run: the long ones stay longer */
     uint64_t requests;        /* waiting, each choice counted */
     double greedy_share;      /* of them */
 } backend_load;

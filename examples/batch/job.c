@@ -253,11 +253,13 @@ static ofl_status run_step(job *j, const ofl_step *step)
     ofl_status status = gather(j, step);
     if (status == OFL_OK) status = j->model->step(j->model->context, step, j->tokens, &logits);
     if (status == OFL_OK) status = take_tokens(j, step, logits);
-    if (status == OFL_OK) status = output_sync(j->out, false);
     if (status != OFL_OK) return status;
-    double seconds = j->model->now(j->model->context) - began;
+    double ended = j->model->now(j->model->context), seconds = ended - began;
+    status = output_sync(j->out, false);
+    if (status != OFL_OK) return status;
     j->totals.steps++;
     j->totals.seconds += seconds;
+    j->totals.sync_seconds += j->model->now(j->model->context) - ended;
     j->totals.estimated_seconds += estimate(j, step);
     status = ofl_front_commit(j->front, j->finished, seconds);
     progress_step(j->progress, &j->totals, seconds, step->shape.logits_rows, j->front);

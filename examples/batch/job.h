@@ -13,6 +13,7 @@ typedef struct job_totals {
     uint64_t prompt_tokens, completion_tokens;    /* of this run */
     uint64_t steps;
     double seconds;           /* in steps */
+    double sync_seconds;      /* between steps, while the disk took the answers in */
     double estimated_seconds; /* the plan's estimates of the steps that ran, made without what was measured */
 } job_totals;
 

@@ -58,7 +58,8 @@ static void put_times(writer *w, cJSON *root, const report *r)
     number(w, "steps", (double)t->steps);
     number(w, "seconds", t->seconds);
     number(w, "step_seconds", ratio(t->seconds, (double)t->steps));
-    number(w, "tokens_per_second", ratio((double)t->completion_tokens, t->seconds));
+    number(w, "sync_seconds", t->sync_seconds);
+    number(w, "tokens_per_second", ratio((double)t->completion_tokens, t->seconds + t->sync_seconds));
     number(w, "wait_seconds", r->figures.wait_seconds);
     double rate = ratio((double)r->figures.streamed_bytes, t->seconds);
     number(w, "link_bytes_per_second", rate);
@@ -108,7 +109,7 @@ void report_print(const report *r)
     printf("step      forecast %s, measured %s (%+.1f %%)%s\n", cli_show_seconds(a, t->estimated_seconds / (double)t->steps),
            cli_show_seconds(b, t->seconds / (double)t->steps), report_error_percent(r), r->figures.simulated ? ", simulated device" : "");
     printf("tokens/s  forecast %.1f, measured %.1f; %" PRIu64 " tokens in %" PRIu64 " steps, %s\n", ratio((double)t->completion_tokens, t->estimated_seconds),
-           ratio((double)t->completion_tokens, t->seconds), t->completion_tokens, t->steps, cli_show_seconds(a, t->seconds));
+           ratio((double)t->completion_tokens, t->seconds + t->sync_seconds), t->completion_tokens, t->steps, cli_show_seconds(a, t->seconds));
     printf("link      %s, %.1f %% of what it can\n", cli_show_rate(a, ratio((double)r->figures.streamed_bytes, t->seconds)),
            100 * ratio(ratio((double)r->figures.streamed_bytes, t->seconds), r->figures.link_bytes_per_second));
     printf("device    peak %s, planned %s, budget %s; preempted 0\n", cli_show_bytes(a, r->figures.peak_device_bytes, 0), cli_show_bytes(b, r->figures.plan_bytes, 0),

@@ -113,6 +113,7 @@ static ofl_status open_output(run *r)
 static void count_waiting(const run *r, backend_load *load, uint64_t *errors_out)
 {
     uint64_t greedy = 0;
+    double weight = 0, weighted = 0;
     *errors_out = 0;
     for (size_t i = 0; i < r->in.count; i++) {
         const input_entry *entry = &r->in.entries[i];
@@ -121,8 +122,12 @@ static void count_waiting(const run *r, backend_load *load, uint64_t *errors_out
         else {
             load->requests += entry->choices;
             greedy += entry->greedy ? entry->choices : 0;
+            double stay = (double)entry->choices * entry->max_tokens;
+            weight += stay;
+            weighted += stay * ((double)entry->prompt_tokens + entry->max_tokens);
         }
     }
+    load->typical_tokens = weight > 0 ? (uint64_t)(weighted / weight) + 1 : 0;
     load->greedy_share = load->requests > 0 ? (double)greedy / (double)load->requests : 1;
 }
 

@@ -134,22 +134,49 @@ static ofl_status measure_compute(setup *s, ofl_workload *w, ofl_compute_point *
     return OFL_OK;
 }
 
-/* Sampling comes after each step; how long it takes depends on the number of sequences, which the plan may choose: so the plan is made twice. */
-static ofl_status make_plan(setup *s, ofl_workload *w, double greedy_share)
+/* Plans for one context; *room_out: tokens of KV in whole blocks. */
+static ofl_status try_plan(setup *s, ofl_workload *w, uint64_t context, uint64_t *room_out)
 {
-    double greedy = 0, drawn = 0;
     ofl_plan_settings settled = {.struct_size = sizeof settled};
-    ofl_status status = time_sampler(s, 0, &greedy);
-    if (status == OFL_OK && greedy_share < 1) status = time_sampler(s, 1, &drawn);
-    if (status != OFL_OK) return status;
-    status = ofl_plan_make(s->model, s->machine, w, &s->plan);
-    if (status == OFL_OK) status = ofl_plan_settings_get(s->plan, &settled);
-    if (status != OFL_OK) return app_forward(status);
     ofl_plan_destroy(s->plan);
     s->plan = NULL;
-    w->host_seconds_per_step = settled.sequences * (greedy_share * greedy + (1 - greedy_share) * drawn);
-    status = ofl_plan_make(s->model, s->machine, w, &s->plan);
-    return status == OFL_OK ? OFL_OK : app_forward(status);
+    w->context_tokens = context;
+    ofl_status status = ofl_plan_make(s->model, s->machine, w, &s->plan);
+    if (status == OFL_OK) status = ofl_plan_settings_get(s->plan, &settled);
+    if (status != OFL_OK) return app_forward(status);
+    *room_out = settled.kv_capacity_tokens / settled.kv_block_tokens * settled.kv_block_tokens;
+    return OFL_OK;
+}
+
+/* KV is handed out in blocks, so the room for it is planned by what requests typically need: more of them run at once than if each were as long as the longest.
+ * The longest must still fit alone; else the plan is made for it. */
+static ofl_status plan_contexts(setup *s, ofl_workload *w, const backend_load *load)
+{
+    uint64_t room = 0, longest = load->context_tokens, typical = load->typical_tokens, asked = w->context_tokens;
+    if (asked != 0 || typical == 0 || typical >= longest) return try_plan(s, w, asked != 0 ? asked : longest, &room);
+    ofl_status status = try_plan(s, w, typical, &room);
+    if (status == OFL_OK && room < longest && w->sequences == 0) {
+        w->sequences = (uint32_t)(longest / typical) + 1;
+        status = try_plan(s, w, typical, &room);
+        w->sequences = 0;
+    }
+    return status == OFL_OK && room >= longest ? OFL_OK : try_plan(s, w, longest, &room);
+}
+
+/* Sampling comes after each step; how long it takes depends on the number of sequences, which the plan may choose: so the plan is made twice. */
+static ofl_status make_plan(setup *s, ofl_workload *w, const backend_load *load)
+{
+    double greedy = 0, drawn = 0, share = load->greedy_share;
+    uint64_t asked = w->context_tokens;
+    ofl_plan_settings settled = {.struct_size = sizeof settled};
+    ofl_status status = time_sampler(s, 0, &greedy);
+    if (status == OFL_OK && share < 1) status = time_sampler(s, 1, &drawn);
+    if (status == OFL_OK) status = plan_contexts(s, w, load);
+    if (status != OFL_OK) return status;
+    if (ofl_plan_settings_get(s->plan, &settled) != OFL_OK) return app_forward(ofl_diagnostic_get()->status);
+    w->host_seconds_per_step = settled.sequences * (share * greedy + (1 - share) * drawn);
+    w->context_tokens = asked;
+    return plan_contexts(s, w, load);
 }
 
 static void say_plan(const setup *s)
@@ -159,7 +186,7 @@ static void say_plan(const setup *s)
     ofl_plan_settings settled = {.struct_size = sizeof settled};
     ofl_forecast forecast = {.struct_size = sizeof forecast};
     if (ofl_plan_budget_get(s->plan, &budget) != OFL_OK || ofl_plan_settings_get(s->plan, &settled) != OFL_OK || ofl_plan_forecast_get(s->plan, &forecast) != OFL_OK) return;
-    say(s, "plan: %s resident, %s streamed per step, %u sequences of up to %" PRIu64 " tokens; a step takes %s and is %s-bound (%s)\n",
+    say(s, "plan: %s resident, %s streamed per step, %u sequences of %" PRIu64 " tokens; a step takes %s and is %s-bound (%s)\n",
         cli_show_bytes(a, budget.resident_bytes, 0), cli_show_bytes(b, budget.stream_bytes_per_step, 0), settled.sequences, settled.context_tokens,
         cli_show_seconds(c, forecast.step.step_seconds), forecast.link_bound ? "link" : "compute", ofl_machine_simulated(s->machine) ? "simulated device" : "forecast");
 }
@@ -174,9 +201,8 @@ static ofl_status plan(void *context, const backend_load *load, const ofl_plan *
         status = plan_options_workload(&s->options->plan, &w);
         w.compute_type = s->compute_type;
         w.queue_length = load->requests;
-        if (w.context_tokens == 0) w.context_tokens = load->context_tokens;
         if (status == OFL_OK) status = measure_compute(s, &w, points);
-        if (status == OFL_OK) status = make_plan(s, &w, load->greedy_share);
+        if (status == OFL_OK) status = make_plan(s, &w, load);
     }
     if (status != OFL_OK) return status;
     say_plan(s);

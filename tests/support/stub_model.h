@@ -19,7 +19,7 @@ typedef struct stub {
     double clock;
     double pace;        /* measured ÷ estimated */
     uint32_t steps, loads, sleep_us;
-    uint64_t context_tokens;
+    backend_load load;
     int fail_at_step;   /* 0: never */
     int stop_at_step;   /* 0: never */
     int stop_status;
@@ -63,7 +63,7 @@ static bool stub_is_end(void *context, int32_t id) { return context != NULL && i
 static ofl_status stub_plan(void *context, const backend_load *load, const ofl_plan **out)
 {
     stub *s = context;
-    s->context_tokens = load->context_tokens;
+    s->load = *load;
     *out = &s->plan;
     return OFL_OK;
 }
