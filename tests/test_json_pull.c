@@ -27,7 +27,13 @@ static void test_good(void **state)
     static const struct {
         const char *text;
         unsigned events;
-    } cases[] = {{"{}", 3}, {" [ ] ", 3}, {"1", 2}, {"-0.5e+3", 2}, {"{\"a\":[1,true,null,\"x\"],\"b\":{}}", 13}, {"\"\\ud83d\\ude00\\n\\/\"", 2}, {"[[],[[]]]", 9}};
+    } cases[] = {{"{}", 3},
+                 {" [ ] ", 3},
+                 {"1", 2},
+                 {"-0.5e+3", 2},
+                 {"{\"a\":[1,true,null,\"x\"],\"b\":{}}", 13},
+                 {"\"\\ud83d\\ude00\\n\\/\"", 2},
+                 {"[[],[[]]]", 9}};
     for (size_t i = 0; i < OFL_COUNT_OF(cases); i++) {
         unsigned events = 0;
         assert_ok(walk(cases[i].text, strlen(cases[i].text), &events));
@@ -38,9 +44,46 @@ static void test_good(void **state)
 static void test_bad(void **state)
 {
     (void)state;
-    static const char *const cases[] = {"", " ", "{", "[", "[1", "[1,", "[1,]", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "{a:1}", "[1 2]", "[}", "{]", "01", "-", "1.", "1e", ".5",
-                                        "+1", "tru", "nulL", "Infinity", "NaN", "\"", "\"\\x\"", "\"\\u12g4\"", "\"\\u0000\"", "\"\\ud800\"", "\"\\udc00\"", "\"\\ud800\\u0041\"",
-                                        "\"a\nb\"", "\"\xff\"", "\"\xc0\x80\"", "\"\xed\xa0\x80\"", "\"\xf4\x90\x80\x80\"", "\"\xe2\x82\"", "1 1", "{} x", "[1}",
+    static const char *const cases[] = {"",
+                                        " ",
+                                        "{",
+                                        "[",
+                                        "[1",
+                                        "[1,",
+                                        "[1,]",
+                                        "{\"a\"}",
+                                        "{\"a\":}",
+                                        "{\"a\":1,}",
+                                        "{a:1}",
+                                        "[1 2]",
+                                        "[}",
+                                        "{]",
+                                        "01",
+                                        "-",
+                                        "1.",
+                                        "1e",
+                                        ".5",
+                                        "+1",
+                                        "tru",
+                                        "nulL",
+                                        "Infinity",
+                                        "NaN",
+                                        "\"",
+                                        "\"\\x\"",
+                                        "\"\\u12g4\"",
+                                        "\"\\u0000\"",
+                                        "\"\\ud800\"",
+                                        "\"\\udc00\"",
+                                        "\"\\ud800\\u0041\"",
+                                        "\"a\nb\"",
+                                        "\"\xff\"",
+                                        "\"\xc0\x80\"",
+                                        "\"\xed\xa0\x80\"",
+                                        "\"\xf4\x90\x80\x80\"",
+                                        "\"\xe2\x82\"",
+                                        "1 1",
+                                        "{} x",
+                                        "[1}",
                                         "11111111111111111111111111111111111111111111111111111111111111111111"};
     for (size_t i = 0; i < OFL_COUNT_OF(cases); i++) {
         unsigned events;
@@ -59,7 +102,8 @@ static void test_bad(void **state)
 static void test_values(void **state)
 {
     (void)state;
-    static const char text[] = "{\"big\":18446744073709551615,\"long\":\"0123\",\"skip\":{\"a\":[1,{\"b\":\"c\"}]},\"list\":[3000000000,0],\"pi\":3.25,\"none\":[]}";
+    static const char text[] =
+        "{\"big\":18446744073709551615,\"long\":\"0123\",\"skip\":{\"a\":[1,{\"b\":\"c\"}]},\"list\":[3000000000,0],\"pi\":3.25,\"none\":[]}";
     ofl_reader reader;
     ofl_json_pull pull;
     test_write(test_path("j"), text, sizeof text - 1);
@@ -131,7 +175,8 @@ static void test_long_text(void **state)
     ofl_json_pull_start(&pull, &reader);
     assert_ok(ofl_json_pull_expect(&pull, OFL_JSON_ARRAY, "a"));
     assert_ok(ofl_json_pull_expect(&pull, OFL_JSON_STRING, "s"));
-    assert_string_equal(ofl_json_pull_text(&pull), "\xc3\xa4" "bcdefgh");
+    assert_string_equal(ofl_json_pull_text(&pull), "\xc3\xa4"
+                                                   "bcdefgh");
     assert_ok(ofl_json_pull_expect(&pull, OFL_JSON_NUMBER, "n"));
     assert_string_equal(ofl_json_pull_text(&pull), "1234567");
     assert_ok(ofl_json_pull_expect(&pull, OFL_JSON_ARRAY_END, "e"));
@@ -155,6 +200,8 @@ static void test_long_text(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_good), cmocka_unit_test(test_bad), cmocka_unit_test(test_values), cmocka_unit_test(test_numbers_that_are_not_whole), cmocka_unit_test(test_long_text),
+    cmocka_unit_test(test_good),      cmocka_unit_test(test_bad),
+    cmocka_unit_test(test_values),    cmocka_unit_test(test_numbers_that_are_not_whole),
+    cmocka_unit_test(test_long_text),
 };
 TEST_MAIN(tests)

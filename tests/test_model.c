@@ -5,11 +5,25 @@
 static void test_dtype_bytes(void **state)
 {
     (void)state;
-    static const struct { ofl_dtype dtype; uint64_t elements, bytes; } cases[] = {
-        {OFL_DTYPE_F32, 3, 12},         {OFL_DTYPE_Q8_0, 64, 68},       {OFL_DTYPE_Q4_K, 256, 144},   {OFL_DTYPE_Q6_K, 512, 420},
-        {OFL_DTYPE_MXFP4, UINT64_C(2880) * 2880 * 32, 141004800},       {OFL_DTYPE_NVFP4, 64, 36},    {OFL_DTYPE_IQ1_M, 256, 56},
-        {OFL_DTYPE_Q8_1, 32, 36},       {OFL_DTYPE_F4, 16, 8},          {OFL_DTYPE_F6_E2M3, 4, 3},    {OFL_DTYPE_F8_E8M0, 4, 4},
-        {OFL_DTYPE_C64, 2, 16},         {OFL_DTYPE_BOOL, 5, 5},         {OFL_DTYPE_F32, 0, 0},        {OFL_DTYPE_F6_E3M2, 12, 9},
+    static const struct {
+        ofl_dtype dtype;
+        uint64_t elements, bytes;
+    } cases[] = {
+        {OFL_DTYPE_F32, 3, 12},
+        {OFL_DTYPE_Q8_0, 64, 68},
+        {OFL_DTYPE_Q4_K, 256, 144},
+        {OFL_DTYPE_Q6_K, 512, 420},
+        {OFL_DTYPE_MXFP4, UINT64_C(2880) * 2880 * 32, 141004800},
+        {OFL_DTYPE_NVFP4, 64, 36},
+        {OFL_DTYPE_IQ1_M, 256, 56},
+        {OFL_DTYPE_Q8_1, 32, 36},
+        {OFL_DTYPE_F4, 16, 8},
+        {OFL_DTYPE_F6_E2M3, 4, 3},
+        {OFL_DTYPE_F8_E8M0, 4, 4},
+        {OFL_DTYPE_C64, 2, 16},
+        {OFL_DTYPE_BOOL, 5, 5},
+        {OFL_DTYPE_F32, 0, 0},
+        {OFL_DTYPE_F6_E3M2, 12, 9},
     };
     for (size_t i = 0; i < OFL_COUNT_OF(cases); i++) {
         uint64_t bytes = 77;
@@ -32,14 +46,27 @@ static const float values[64] = {1, 2, 3};
 
 static ofl_tensor_source source(const char *name, ofl_tensor_role role, int32_t block, uint64_t columns, uint64_t rows)
 {
-    return (ofl_tensor_source){.struct_size = sizeof(ofl_tensor_source), .name = name, .dtype = OFL_DTYPE_F32, .role = role, .block = block,
-                               .n_dims = rows > 0 ? 2 : 1, .dims = {columns, rows}, .data = values};
+    return (ofl_tensor_source){.struct_size = sizeof(ofl_tensor_source),
+                               .name = name,
+                               .dtype = OFL_DTYPE_F32,
+                               .role = role,
+                               .block = block,
+                               .n_dims = rows > 0 ? 2 : 1,
+                               .dims = {columns, rows},
+                               .data = values};
 }
 
 static ofl_model_shape small_shape(void)
 {
-    return (ofl_model_shape){.struct_size = sizeof(ofl_model_shape), .block_count = 2, .hidden_size = 8, .head_count = 2, .head_count_kv = 1,
-                             .head_dim_k = 4, .head_dim_v = 4, .vocab_size = 8, .tied_output = 1};
+    return (ofl_model_shape){.struct_size = sizeof(ofl_model_shape),
+                             .block_count = 2,
+                             .hidden_size = 8,
+                             .head_count = 2,
+                             .head_count_kv = 1,
+                             .head_dim_k = 4,
+                             .head_dim_v = 4,
+                             .vocab_size = 8,
+                             .tied_output = 1};
 }
 
 static ofl_status build(const ofl_model_shape *shape, ofl_model **out)
@@ -206,7 +233,8 @@ static void test_kv_geometry(void **state)
     assert_int_equal(kv_of(model, OFL_KV_F16, 65536), UINT64_C(4605345792));
     ofl_model_destroy(model);
 
-    const ofl_kv_layer others[] = {{size, OFL_KV_CHUNKED, 1, 40, 33, 8192, 0}, {size, OFL_KV_SHARED, 1, 40, 40, 0, 0}, {size, OFL_KV_NONE, 0, 64, 64, 0, 2432}};
+    const ofl_kv_layer others[] = {
+        {size, OFL_KV_CHUNKED, 1, 40, 33, 8192, 0}, {size, OFL_KV_SHARED, 1, 40, 40, 0, 0}, {size, OFL_KV_NONE, 0, 64, 64, 0, 2432}};
     model = model_of(3, others, 3);
     assert_int_equal(kv_of(model, OFL_KV_F16, 100000), 8192 * 2 * 73);
     assert_int_equal(kv_of(model, OFL_KV_Q8_0, 1), 2 * 2 * 34);

@@ -2,8 +2,9 @@
 
 #include "base/base.h"
 
-#define SHAPE "\"shape\":{\"block_count\":2,\"hidden_size\":64,\"head_count\":4,\"head_count_kv\":2,\"head_dim_k\":16,\"head_dim_v\":16,\"norm_epsilon\":1e-5," \
-              "\"rope_pairing\":\"interleaved\",\"trained_context_tokens\":4096}"
+#define SHAPE \
+    "\"shape\":{\"block_count\":2,\"hidden_size\":64,\"head_count\":4,\"head_count_kv\":2,\"head_dim_k\":16,\"head_dim_v\":16,\"norm_epsilon\":1e-5," \
+    "\"rope_pairing\":\"interleaved\",\"trained_context_tokens\":4096}"
 #define TENSOR "{\"name\":\"q\",\"dtype\":\"Q8_0\",\"dims\":[64,64],\"role\":\"attn_q\",\"block\":0}"
 
 static ofl_status open_text(const char *text, ofl_model **out)
@@ -16,12 +17,14 @@ static void test_good(void **state)
 {
     (void)state;
     ofl_model *model = NULL;
-    assert_ok(open_text(" {\"schema\":\"ofload.model/1\",\"name\":\"Tiny\",\"architecture\":\"llama\",\"tensors\":["
-                        "{\"name\":\"e\",\"dtype\":\"BF16\",\"dims\":[64,100],\"class\":\"lookup\",\"role\":\"embedding\",\"block\":\"input\"}," TENSOR ","
-                        "{\"name\":\"x\",\"dtype\":\"F4\",\"dims\":[64,8,4],\"class\":\"expert\",\"role\":\"ffn_up\",\"block\":1},"
-                        "{\"name\":\"h\",\"dtype\":\"F16\",\"dims\":[64,100],\"role\":\"OUTPUT\",\"block\":\"output\"}],"
-                        "\"kv\":[{\"first\":1,\"count\":1,\"kind\":\"sliding\",\"head_count_kv\":1,\"k_elements\":16,\"v_elements\":16,\"window_tokens\":8}]," SHAPE "}",
-                        &model));
+    assert_ok(open_text(
+        " {\"schema\":\"ofload.model/1\",\"name\":\"Tiny\",\"architecture\":\"llama\",\"tensors\":["
+        "{\"name\":\"e\",\"dtype\":\"BF16\",\"dims\":[64,100],\"class\":\"lookup\",\"role\":\"embedding\",\"block\":\"input\"}," TENSOR ","
+        "{\"name\":\"x\",\"dtype\":\"F4\",\"dims\":[64,8,4],\"class\":\"expert\",\"role\":\"ffn_up\",\"block\":1},"
+        "{\"name\":\"h\",\"dtype\":\"F16\",\"dims\":[64,100],\"role\":\"OUTPUT\",\"block\":\"output\"}],"
+        "\"kv\":[{\"first\":1,\"count\":1,\"kind\":\"sliding\",\"head_count_kv\":1,\"k_elements\":16,\"v_elements\":16,\"window_tokens\":8}]," SHAPE
+        "}",
+        &model));
     assert_string_equal(ofl_model_name(model), "Tiny");
     assert_int_equal(ofl_model_format_get(model), OFL_FORMAT_DESCRIPTION);
     assert_int_equal(ofl_model_tensor_count(model), 4);
@@ -61,16 +64,28 @@ static void test_bad(void **state)
         {"{\"schema\":\"ofload.model/1\"," SHAPE "}", OFL_ERROR_FORMAT, "no tensors"},
         {"{\"schema\":\"ofload.model/1\",\"extra\":1," SHAPE "}", OFL_ERROR_FORMAT, "extra"},
         {"{\"schema\":\"ofload.model/1\"," SHAPE ",\"tensors\":[" TENSOR "," TENSOR "]}", OFL_ERROR_FORMAT, "named q"},
-        {"{\"schema\":\"ofload.model/1\"," SHAPE ",\"tensors\":[{\"name\":\"a\",\"dtype\":\"Q9\",\"dims\":[1],\"block\":0}]}", OFL_ERROR_UNSUPPORTED, "Q9"},
-        {"{\"schema\":\"ofload.model/1\"," SHAPE ",\"tensors\":[{\"name\":\"a\",\"dtype\":\"Q8_0\",\"dims\":[33],\"block\":0}]}", OFL_ERROR_FORMAT, "33"},
-        {"{\"schema\":\"ofload.model/1\"," SHAPE ",\"tensors\":[{\"name\":\"a\",\"dtype\":\"F32\",\"dims\":[1]}]}", OFL_ERROR_FORMAT, "missing"},
-        {"{\"schema\":\"ofload.model/1\"," SHAPE ",\"tensors\":[{\"name\":\"a\",\"dtype\":\"F32\",\"dims\":[1],\"block\":-1}]}", OFL_ERROR_FORMAT, "block"},
-        {"{\"schema\":\"ofload.model/1\"," SHAPE ",\"tensors\":[{\"name\":\"a\",\"dtype\":\"F32\",\"dims\":[1],\"block\":3}]}", OFL_ERROR_FORMAT, "block 3"},
-        {"{\"schema\":\"ofload.model/1\"," SHAPE ",\"tensors\":[{\"name\":\"a\",\"dtype\":\"F32\",\"dims\":[1],\"block\":0,\"class\":\"x\"}]}", OFL_ERROR_FORMAT, "class"},
-        {"{\"schema\":\"ofload.model/1\"," SHAPE ",\"tensors\":[{\"name\":\"a\",\"dtype\":\"F32\",\"dims\":[1],\"block\":0,\"role\":\"x\"}]}", OFL_ERROR_FORMAT, "role"},
-        {"{\"schema\":\"ofload.model/1\"," SHAPE ",\"tensors\":[{\"name\":\"a\",\"dtype\":\"F32\",\"dims\":[18446744073709551615,2],\"block\":0}]}", OFL_ERROR_OVERFLOW, "a"},
+        {"{\"schema\":\"ofload.model/1\"," SHAPE ",\"tensors\":[{\"name\":\"a\",\"dtype\":\"Q9\",\"dims\":[1],\"block\":0}]}",
+         OFL_ERROR_UNSUPPORTED, "Q9"},
+        {"{\"schema\":\"ofload.model/1\"," SHAPE ",\"tensors\":[{\"name\":\"a\",\"dtype\":\"Q8_0\",\"dims\":[33],\"block\":0}]}",
+         OFL_ERROR_FORMAT, "33"},
+        {"{\"schema\":\"ofload.model/1\"," SHAPE ",\"tensors\":[{\"name\":\"a\",\"dtype\":\"F32\",\"dims\":[1]}]}", OFL_ERROR_FORMAT,
+         "missing"},
+        {"{\"schema\":\"ofload.model/1\"," SHAPE ",\"tensors\":[{\"name\":\"a\",\"dtype\":\"F32\",\"dims\":[1],\"block\":-1}]}",
+         OFL_ERROR_FORMAT, "block"},
+        {"{\"schema\":\"ofload.model/1\"," SHAPE ",\"tensors\":[{\"name\":\"a\",\"dtype\":\"F32\",\"dims\":[1],\"block\":3}]}",
+         OFL_ERROR_FORMAT, "block 3"},
+        {"{\"schema\":\"ofload.model/1\"," SHAPE
+         ",\"tensors\":[{\"name\":\"a\",\"dtype\":\"F32\",\"dims\":[1],\"block\":0,\"class\":\"x\"}]}",
+         OFL_ERROR_FORMAT, "class"},
+        {"{\"schema\":\"ofload.model/1\"," SHAPE
+         ",\"tensors\":[{\"name\":\"a\",\"dtype\":\"F32\",\"dims\":[1],\"block\":0,\"role\":\"x\"}]}",
+         OFL_ERROR_FORMAT, "role"},
+        {"{\"schema\":\"ofload.model/1\"," SHAPE
+         ",\"tensors\":[{\"name\":\"a\",\"dtype\":\"F32\",\"dims\":[18446744073709551615,2],\"block\":0}]}",
+         OFL_ERROR_OVERFLOW, "a"},
         {"{\"schema\":\"ofload.model/1\"," SHAPE ",\"tensors\":[7]}", OFL_ERROR_FORMAT, "tensors"},
-        {"{\"schema\":\"ofload.model/1\"," SHAPE ",\"tensors\":[" TENSOR "],\"kv\":[{\"first\":2,\"count\":1,\"kind\":\"full\"}]}", OFL_ERROR_FORMAT, "kv"},
+        {"{\"schema\":\"ofload.model/1\"," SHAPE ",\"tensors\":[" TENSOR "],\"kv\":[{\"first\":2,\"count\":1,\"kind\":\"full\"}]}",
+         OFL_ERROR_FORMAT, "kv"},
         {"{\"schema\":\"ofload.model/1\"," SHAPE ",\"tensors\":[" TENSOR "],\"kv\":[{\"kind\":\"sliding\"}]}", OFL_ERROR_FORMAT, "window"},
         {"{\"schema\":\"ofload.model/1\"," SHAPE ",\"tensors\":[" TENSOR "],\"name\":\"a\",\"name\":\"b\"}", OFL_ERROR_FORMAT, "twice"},
         {"{\"schema\":\"ofload.model/1\",\"shape\":{\"block_count\":4294967296}}", OFL_ERROR_FORMAT, "block_count"},
@@ -84,7 +99,8 @@ static void test_bad(void **state)
         ofl_model *model = NULL;
         ofl_status status = open_text(cases[i].text, &model);
         if (status != cases[i].wanted) fail_msg("%s: %s: %s", cases[i].text, ofl_status_name(status), ofl_error_message());
-        if (strstr(ofl_error_message(), cases[i].word) == NULL) fail_msg("%s: \"%s\" is not in: %s", cases[i].text, cases[i].word, ofl_error_message());
+        if (strstr(ofl_error_message(), cases[i].word) == NULL)
+            fail_msg("%s: \"%s\" is not in: %s", cases[i].text, cases[i].word, ofl_error_message());
         assert_null(model);
     }
 }
@@ -94,10 +110,13 @@ static void test_a_thousand_layers(void **state)
     (void)state;
     size_t room = 2000000, used = 0;
     char *text = malloc(room);
-    used += (size_t)snprintf(text, room, "{\"schema\":\"ofload.model/1\",\"shape\":{\"block_count\":1000,\"head_count_kv\":8,\"head_dim_k\":128,\"head_dim_v\":128},\"tensors\":[");
+    used += (size_t)snprintf(
+        text, room,
+        "{\"schema\":\"ofload.model/1\",\"shape\":{\"block_count\":1000,\"head_count_kv\":8,\"head_dim_k\":128,\"head_dim_v\":128},\"tensors\":[");
     for (int i = 0; i < 9000; i++)
-        used += (size_t)snprintf(text + used, room - used, "%s{\"name\":\"b%d.%d\",\"dtype\":\"BF16\",\"dims\":[4096,4096],\"role\":\"ffn_up\",\"block\":%d}", i > 0 ? "," : "", i / 9,
-                                 i % 9, i / 9);
+        used += (size_t)snprintf(text + used, room - used,
+                                 "%s{\"name\":\"b%d.%d\",\"dtype\":\"BF16\",\"dims\":[4096,4096],\"role\":\"ffn_up\",\"block\":%d}",
+                                 i > 0 ? "," : "", i / 9, i % 9, i / 9);
     (void)snprintf(text + used, room - used, "]}");
     ofl_model *model = NULL;
     assert_ok(open_text(text, &model));
@@ -116,7 +135,9 @@ static void test_every_allocation_may_fail(void **state)
     uint64_t nth = 0;
     test_write(test_path("d.json"), "", 0);
     ofl_model *model = NULL;
-    assert_ok(open_text("{\"schema\":\"ofload.model/1\",\"name\":\"n\",\"architecture\":\"a\"," SHAPE ",\"tensors\":[" TENSOR "],\"kv\":[{\"kind\":\"none\"}]}", &model));
+    assert_ok(open_text("{\"schema\":\"ofload.model/1\",\"name\":\"n\",\"architecture\":\"a\"," SHAPE ",\"tensors\":[" TENSOR
+                        "],\"kv\":[{\"kind\":\"none\"}]}",
+                        &model));
     ofl_model_destroy(model);
     while (status == OFL_ERROR_HOST_MEMORY) {
         model = NULL;
@@ -131,6 +152,9 @@ static void test_every_allocation_may_fail(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_good), cmocka_unit_test(test_bad), cmocka_unit_test(test_a_thousand_layers), cmocka_unit_test(test_every_allocation_may_fail),
+    cmocka_unit_test(test_good),
+    cmocka_unit_test(test_bad),
+    cmocka_unit_test(test_a_thousand_layers),
+    cmocka_unit_test(test_every_allocation_may_fail),
 };
 TEST_MAIN(tests)

@@ -62,12 +62,12 @@ static void test_tied_llama(void **state)
     llama_keys(&writer, 2);
     gguf_key_u32(&writer, "llama.attention.head_count_kv", 2);
     gguf_key_string(&writer, "general.name", "Tiny");
-    static const char *const stored[] = {"token_embd.weight", "rope_freqs.weight", "blk.1.ffn_down.weight", "blk.1.attn_q.weight", "blk.0.ffn_gate.weight",
-                                         "blk.0.attn_norm.weight", "blk.0.strange.weight", "output_norm.weight"};
+    static const char *const stored[] = {"token_embd.weight",     "rope_freqs.weight",      "blk.1.ffn_down.weight", "blk.1.attn_q.weight",
+                                         "blk.0.ffn_gate.weight", "blk.0.attn_norm.weight", "blk.0.strange.weight",  "output_norm.weight"};
     for (size_t i = 0; i < OFL_COUNT_OF(stored); i++) tensor(&writer, stored[i], 64, strstr(stored[i], "norm") != NULL ? 0 : 100);
     ofl_model *model = opened(&writer, "tied.gguf");
-    static const char *const order[] = {"rope_freqs.weight", "blk.0.attn_norm.weight", "blk.0.ffn_gate.weight", "blk.0.strange.weight",
-                                        "blk.1.attn_q.weight", "blk.1.ffn_down.weight", "output_norm.weight", "token_embd.weight"};
+    static const char *const order[] = {"rope_freqs.weight",   "blk.0.attn_norm.weight", "blk.0.ffn_gate.weight", "blk.0.strange.weight",
+                                        "blk.1.attn_q.weight", "blk.1.ffn_down.weight",  "output_norm.weight",    "token_embd.weight"};
     assert_int_equal(ofl_model_tensor_count(model), OFL_COUNT_OF(order));
     for (uint32_t i = 0; i < OFL_COUNT_OF(order); i++) assert_string_equal(info_of(model, i).name, order[i]);
     ofl_tensor_info embedding = info_of(model, 7);

@@ -103,7 +103,14 @@ static void test_second_tensor(void **state)
 
 static void write_counts(uint32_t version, uint64_t tensors, uint64_t key_count, size_t extra)
 {
-    unsigned char file[128] = {'G', 'G', 'U', 'F', (unsigned char)version, (unsigned char)(version >> 8), (unsigned char)(version >> 16), (unsigned char)(version >> 24)};
+    unsigned char file[128] = {'G',
+                               'G',
+                               'U',
+                               'F',
+                               (unsigned char)version,
+                               (unsigned char)(version >> 8),
+                               (unsigned char)(version >> 16),
+                               (unsigned char)(version >> 24)};
     for (unsigned i = 0; i < 8; i++) {
         file[8 + i] = (unsigned char)(tensors >> (8 * i));
         file[16 + i] = (unsigned char)(key_count >> (8 * i));
@@ -200,8 +207,8 @@ static void test_alignment(void **state)
         uint32_t type;
         uint64_t value;
         unsigned bytes;
-    } cases[] = {{GGUF_U32, 0, 4}, {GGUF_U32, 12, 4}, {GGUF_U32, 24, 4}, {GGUF_U32, 4, 4}, {GGUF_U32, 1u << 30, 4}, {GGUF_U32, 1u << 31, 4},
-                 {GGUF_I32, 0xffffffe0, 4}, {GGUF_U64, 32, 8}, {GGUF_U16, 32, 2}};
+    } cases[] = {{GGUF_U32, 0, 4},        {GGUF_U32, 12, 4},         {GGUF_U32, 24, 4}, {GGUF_U32, 4, 4}, {GGUF_U32, 1u << 30, 4},
+                 {GGUF_U32, 1u << 31, 4}, {GGUF_I32, 0xffffffe0, 4}, {GGUF_U64, 32, 8}, {GGUF_U16, 32, 2}};
     for (size_t i = 0; i < OFL_COUNT_OF(cases); i++) {
         gguf_writer writer;
         keys(&writer);
@@ -304,8 +311,8 @@ static void test_heads(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_tensors), cmocka_unit_test(test_second_tensor), cmocka_unit_test(test_headers),   cmocka_unit_test(test_strings),
-    cmocka_unit_test(test_arrays),  cmocka_unit_test(test_alignment),     cmocka_unit_test(test_every_cut), cmocka_unit_test(test_damage),
-    cmocka_unit_test(test_heads),
+    cmocka_unit_test(test_tensors),   cmocka_unit_test(test_second_tensor), cmocka_unit_test(test_headers),
+    cmocka_unit_test(test_strings),   cmocka_unit_test(test_arrays),        cmocka_unit_test(test_alignment),
+    cmocka_unit_test(test_every_cut), cmocka_unit_test(test_damage),        cmocka_unit_test(test_heads),
 };
 TEST_MAIN(tests)

@@ -41,7 +41,9 @@ static void check(ofl_model *model, uint64_t context, uint64_t bytes)
 {
     uint64_t got = 0;
     assert_ok(ofl_model_kv_bytes(model, OFL_KV_F16, context, &got));
-    if (got != bytes) fail_msg("KV of %llu tokens: %llu instead of %llu", (unsigned long long)context, (unsigned long long)got, (unsigned long long)bytes);
+    if (got != bytes)
+        fail_msg("KV of %llu tokens: %llu instead of %llu", (unsigned long long)context, (unsigned long long)got,
+                 (unsigned long long)bytes);
 }
 
 static void check_state(ofl_model *model, uint64_t bytes)
@@ -294,7 +296,10 @@ static void test_experts(void **state)
     static const struct {
         ofl_tensor_role role;
         ofl_tensor_class tensor_class;
-    } expected[] = {{OFL_ROLE_FFN_ROUTER, OFL_CLASS_DENSE}, {OFL_ROLE_FFN_GATE, OFL_CLASS_EXPERT}, {OFL_ROLE_FFN_UP, OFL_CLASS_EXPERT}, {OFL_ROLE_FFN_OTHER, OFL_CLASS_DENSE}};
+    } expected[] = {{OFL_ROLE_FFN_ROUTER, OFL_CLASS_DENSE},
+                    {OFL_ROLE_FFN_GATE, OFL_CLASS_EXPERT},
+                    {OFL_ROLE_FFN_UP, OFL_CLASS_EXPERT},
+                    {OFL_ROLE_FFN_OTHER, OFL_CLASS_DENSE}};
     for (uint32_t i = 0; i < OFL_COUNT_OF(expected); i++) {
         ofl_tensor_info info = {.struct_size = sizeof info};
         assert_ok(ofl_model_tensor_get(model, i, &info));
@@ -305,8 +310,13 @@ static void test_experts(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_heads_per_layer), cmocka_unit_test(test_gemma4_windows), cmocka_unit_test(test_windows_by_architecture),
-    cmocka_unit_test(test_latent),          cmocka_unit_test(test_recurrent),      cmocka_unit_test(test_shared),
-    cmocka_unit_test(test_prediction_blocks), cmocka_unit_test(test_experts),
+    cmocka_unit_test(test_heads_per_layer),
+    cmocka_unit_test(test_gemma4_windows),
+    cmocka_unit_test(test_windows_by_architecture),
+    cmocka_unit_test(test_latent),
+    cmocka_unit_test(test_recurrent),
+    cmocka_unit_test(test_shared),
+    cmocka_unit_test(test_prediction_blocks),
+    cmocka_unit_test(test_experts),
 };
 TEST_MAIN(tests)

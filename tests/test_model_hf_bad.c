@@ -22,8 +22,11 @@ static void expect(const char *what, ofl_status wanted, const char *word)
 {
     ofl_model *model = NULL;
     ofl_status status = ofl_model_open(folder, &model);
-    if (status != wanted) fail_msg("%s: %s instead of %s: %s", what, ofl_status_name(status), ofl_status_name(wanted), status != OFL_OK ? ofl_error_message() : "");
-    if (status != OFL_OK && strstr(ofl_error_message(), word) == NULL) fail_msg("%s: \"%s\" is not in: %s", what, word, ofl_error_message());
+    if (status != wanted)
+        fail_msg("%s: %s instead of %s: %s", what, ofl_status_name(status), ofl_status_name(wanted),
+                 status != OFL_OK ? ofl_error_message() : "");
+    if (status != OFL_OK && strstr(ofl_error_message(), word) == NULL)
+        fail_msg("%s: \"%s\" is not in: %s", what, word, ofl_error_message());
     ofl_model_destroy(model);
 }
 
@@ -42,12 +45,15 @@ static void test_headers(void **state)
         ofl_status wanted;
         const char *word;
     } cases[] = {
-        {"{\"a\":{\"dtype\":\"F99\",\"shape\":[4],\"data_offsets\":[18446744073709551552,18446744073709551615]}}", 16, OFL_ERROR_FORMAT, "outside"},
+        {"{\"a\":{\"dtype\":\"F99\",\"shape\":[4],\"data_offsets\":[18446744073709551552,18446744073709551615]}}", 16, OFL_ERROR_FORMAT,
+         "outside"},
         {"{\"a\":{\"dtype\":\"F99\",\"shape\":[4],\"data_offsets\":[0,16]}}", 16, OFL_ERROR_UNSUPPORTED, "F99"},
         {"{\"a\":{\"dtype\":\"Q8_0\",\"shape\":[32],\"data_offsets\":[0,34]}}", 34, OFL_ERROR_UNSUPPORTED, "Q8_0"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},\"b\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 16, OFL_ERROR_FORMAT, "begins"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},\"b\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}",
+         16, OFL_ERROR_FORMAT, "begins"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[64,80]}}", 80, OFL_ERROR_FORMAT, "begins"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[20,24]}}", 24, OFL_ERROR_FORMAT, "begins"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[20,24]}}",
+         24, OFL_ERROR_FORMAT, "begins"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 32, OFL_ERROR_FORMAT, "follow"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 15, OFL_ERROR_FORMAT, "outside"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,17]}}", 17, OFL_ERROR_FORMAT, "span 17"},
@@ -63,7 +69,8 @@ static void test_headers(void **state)
         {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]}}", 1, OFL_ERROR_UNSUPPORTED, "shape"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4]}}", 16, OFL_ERROR_FORMAT, "missing"},
         {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 16, OFL_ERROR_FORMAT, "twice"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[16,32]}}", 32, OFL_ERROR_FORMAT, "named a"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[16,32]}}",
+         32, OFL_ERROR_FORMAT, "named a"},
         {"{\"a\":[]}", 0, OFL_ERROR_FORMAT, "a is of another kind"},
         {"{\"__metadata__\":{}}", 0, OFL_ERROR_FORMAT, "no tensors"},
         {"{}", 0, OFL_ERROR_FORMAT, "no tensors"},
@@ -74,7 +81,8 @@ static void test_headers(void **state)
     };
     fresh("headers", CONFIG);
     for (size_t i = 0; i < OFL_COUNT_OF(cases); i++) {
-        safetensors_save_raw(in_folder("model.safetensors"), strlen(cases[i].header), cases[i].header, strlen(cases[i].header), cases[i].data);
+        safetensors_save_raw(in_folder("model.safetensors"), strlen(cases[i].header), cases[i].header, strlen(cases[i].header),
+                             cases[i].data);
         expect(cases[i].header, cases[i].wanted, cases[i].word);
     }
 }
@@ -82,8 +90,9 @@ static void test_headers(void **state)
 static void test_small_types(void **state)
 {
     (void)state;
-    static const char header[] = "{\"a\":{\"dtype\":\"F8_E8M0\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"F4\",\"shape\":[2,8],\"data_offsets\":[4,12]},"
-                                 "\"c\":{\"dtype\":\"F6_E2M3\",\"shape\":[4],\"data_offsets\":[12,15]},\"d\":{\"dtype\":\"C64\",\"shape\":[2],\"data_offsets\":[15,31]}}   ";
+    static const char header[] =
+        "{\"a\":{\"dtype\":\"F8_E8M0\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"F4\",\"shape\":[2,8],\"data_offsets\":[4,12]},"
+        "\"c\":{\"dtype\":\"F6_E2M3\",\"shape\":[4],\"data_offsets\":[12,15]},\"d\":{\"dtype\":\"C64\",\"shape\":[2],\"data_offsets\":[15,31]}}   ";
     fresh("small", CONFIG);
     safetensors_save_raw(in_folder("model.safetensors"), sizeof header - 1, header, sizeof header - 1, 31);
     expect("small types", OFL_OK, "");
@@ -128,7 +137,8 @@ static void write_shard(const char *name, const char *first, const char *second)
 static void test_index(void **state)
 {
     (void)state;
-    static const char index[] = "{\"metadata\":{\"total_size\":9007199254740993},\"weight_map\":{\"model.norm.weight\":\"a.safetensors\",\"x\":\"b.safetensors\"}}";
+    static const char index[] =
+        "{\"metadata\":{\"total_size\":9007199254740993},\"weight_map\":{\"model.norm.weight\":\"a.safetensors\",\"x\":\"b.safetensors\"}}";
     fresh("index", CONFIG);
     test_write_text(folder, "model.safetensors.index.json", index);
     write_shard("a.safetensors", "model.norm.weight", NULL);
@@ -158,8 +168,15 @@ static void test_index(void **state)
     ofl_model_destroy(model);
     assert_int_equal(unlink(in_folder("model.safetensors.index.json")), 0);
     expect("several files and no index", OFL_ERROR_FORMAT, "a.safetensors, b.safetensors");
-    static const char *const bad[] = {"{}", "[]", "{\"weight_map\":{\"x\":\"../b.safetensors\"}}", "{\"weight_map\":{\"x\":\"/etc/passwd\"}}", "{\"weight_map\":{\"x\":\"\"}}",
-                                      "{\"weight_map\":{\"x\":1}}", "{\"weight_map\":[]}", "{\"weight_map\":{\"x\":\"b.safetensors\"}", "",
+    static const char *const bad[] = {"{}",
+                                      "[]",
+                                      "{\"weight_map\":{\"x\":\"../b.safetensors\"}}",
+                                      "{\"weight_map\":{\"x\":\"/etc/passwd\"}}",
+                                      "{\"weight_map\":{\"x\":\"\"}}",
+                                      "{\"weight_map\":{\"x\":1}}",
+                                      "{\"weight_map\":[]}",
+                                      "{\"weight_map\":{\"x\":\"b.safetensors\"}",
+                                      "",
                                       "{\"weight_map\":{\"x\":\"b.safetensors\"},\"weight_map\":{}}"};
     for (size_t i = 0; i < OFL_COUNT_OF(bad); i++) {
         test_write_text(folder, "model.safetensors.index.json", bad[i]);
@@ -192,18 +209,26 @@ static void test_configs(void **state)
         {"{\"hidden_size\":Infinity,\"num_hidden_layers\":1,\"num_attention_heads\":4}", OFL_ERROR_FORMAT, "hidden_size"},
         {"{\"hidden_size\":NaN,\"num_hidden_layers\":1,\"num_attention_heads\":4}", OFL_ERROR_FORMAT, "hidden_size"},
         {"{\"hidden_size\":\"64\",\"num_hidden_layers\":1,\"num_attention_heads\":4}", OFL_ERROR_FORMAT, "hidden_size"},
-        {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"num_key_value_heads\":0}", OFL_ERROR_FORMAT, "num_key_value_heads"},
-        {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"num_key_value_heads\":3}", OFL_ERROR_FORMAT, "num_key_value_heads"},
-        {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"num_key_value_heads\":8}", OFL_ERROR_FORMAT, "num_key_value_heads"},
+        {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"num_key_value_heads\":0}", OFL_ERROR_FORMAT,
+         "num_key_value_heads"},
+        {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"num_key_value_heads\":3}", OFL_ERROR_FORMAT,
+         "num_key_value_heads"},
+        {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"num_key_value_heads\":8}", OFL_ERROR_FORMAT,
+         "num_key_value_heads"},
         {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":128}", OFL_ERROR_FORMAT, "head_dim"},
         {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"layer_types\":[]}", OFL_ERROR_FORMAT, "layer_types"},
         {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"layer_types\":[\"odd\"]}", OFL_ERROR_UNSUPPORTED, "odd"},
         {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"layer_types\":[7]}", OFL_ERROR_UNSUPPORTED, "type"},
-        {"{\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"hybrid_override_pattern\":\"M*M\"}", OFL_ERROR_FORMAT, "hybrid_override_pattern"},
-        {"{\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"full_attn_idxs\":[2]}", OFL_ERROR_FORMAT, "full_attn_idxs"},
-        {"{\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_kv_shared_layers\":2}", OFL_ERROR_FORMAT, "num_kv_shared_layers"},
-        {"{\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"attn_type_list\":[0,1]}", OFL_ERROR_UNSUPPORTED, "attn_type_list"},
-        {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"tie_word_embeddings\":1}", OFL_ERROR_FORMAT, "tie_word_embeddings"},
+        {"{\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"hybrid_override_pattern\":\"M*M\"}", OFL_ERROR_FORMAT,
+         "hybrid_override_pattern"},
+        {"{\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"full_attn_idxs\":[2]}", OFL_ERROR_FORMAT,
+         "full_attn_idxs"},
+        {"{\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_kv_shared_layers\":2}", OFL_ERROR_FORMAT,
+         "num_kv_shared_layers"},
+        {"{\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"attn_type_list\":[0,1]}", OFL_ERROR_UNSUPPORTED,
+         "attn_type_list"},
+        {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"tie_word_embeddings\":1}", OFL_ERROR_FORMAT,
+         "tie_word_embeddings"},
     };
     fresh("configs", CONFIG);
     write_shard("model.safetensors", "model.norm.weight", NULL);
@@ -235,7 +260,8 @@ static void test_tensor_beyond_the_layers(void **state)
 {
     (void)state;
     fresh("beyond", CONFIG);
-    write_shard("model.safetensors", "model.layers.1.mlp.up_proj.weight", "model.norm.weight"); /* one prediction layer may be there unannounced */
+    write_shard("model.safetensors", "model.layers.1.mlp.up_proj.weight",
+                "model.norm.weight"); /* one prediction layer may be there unannounced */
     expect("one more", OFL_OK, "");
     write_shard("model.safetensors", "model.layers.2.mlp.up_proj.weight", "model.norm.weight");
     expect("two more", OFL_ERROR_FORMAT, "model.layers.2.");
@@ -246,8 +272,9 @@ static void test_damage(void **state)
 {
     (void)state;
     static const char *const names[] = {"model.safetensors", "model.safetensors.index.json", "config.json"};
-    fresh("damage", "{\"model_type\":\"gemma3_text\",\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"sliding_window\":7,"
-                    "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2},\"layer_types\":[\"full_attention\"]}");
+    fresh("damage",
+          "{\"model_type\":\"gemma3_text\",\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"sliding_window\":7,"
+          "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2},\"layer_types\":[\"full_attention\"]}");
     test_write_text(folder, "model.safetensors.index.json", "{\"weight_map\":{\"model.norm.weight\":\"model.safetensors\"}}");
     write_shard("model.safetensors", "model.norm.weight", NULL);
     uint64_t seed = 11;
@@ -270,7 +297,8 @@ static void test_damage(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_headers), cmocka_unit_test(test_small_types), cmocka_unit_test(test_lengths), cmocka_unit_test(test_index),
-    cmocka_unit_test(test_configs), cmocka_unit_test(test_tensor_beyond_the_layers), cmocka_unit_test(test_damage),
+    cmocka_unit_test(test_headers), cmocka_unit_test(test_small_types), cmocka_unit_test(test_lengths),
+    cmocka_unit_test(test_index),   cmocka_unit_test(test_configs),     cmocka_unit_test(test_tensor_beyond_the_layers),
+    cmocka_unit_test(test_damage),
 };
 TEST_MAIN(tests)

@@ -1,6 +1,6 @@
 /* Published models: their real config.json and tensor lists as folders without data, against sizes computed elsewhere.
- * tests/golden/models/published.json: a list of {name, config, expect, tensors[pattern shape dtype axes]}; each '#' of a pattern runs over one axis, a list of
- * ranges. "Infinity!" in a config stands for the bare word that the published file has. */
+ * tests/golden/models/published.json: a list of {name, config, expect, tensors[pattern shape dtype axes]}; each '#' of a pattern runs over
+ * one axis, a list of ranges. "Infinity!" in a config stands for the bare word that the published file has. */
 #include "support/safetensors_writer.h"
 
 #include <cjson/cJSON.h>
@@ -12,8 +12,12 @@
 #define MAX_AXES 3
 #define FILES 3
 
-/* Where the published files hold a second copy of a tied head, we count both: what is stored is placed (the config has no flag to say otherwise). */
-static bool stores_a_copied_head(const char *name) { return strcmp(name, "tiiuae/falcon-40b") == 0 || strcmp(name, "bigcode/starcoder") == 0; }
+/* Where the published files hold a second copy of a tied head, we count both: what is stored is placed (the config has no flag to say
+ * otherwise). */
+static bool stores_a_copied_head(const char *name)
+{
+    return strcmp(name, "tiiuae/falcon-40b") == 0 || strcmp(name, "bigcode/starcoder") == 0;
+}
 
 static uint64_t number(const cJSON *object, const char *key)
 {
@@ -24,8 +28,7 @@ static uint64_t number(const cJSON *object, const char *key)
 static uint64_t axis_value(const cJSON *axis, uint64_t index, bool *in_range)
 {
     const cJSON *range;
-    cJSON_ArrayForEach(range, axis)
-    {
+    cJSON_ArrayForEach (range, axis) {
         uint64_t first = (uint64_t)range->child->valuedouble, count = (uint64_t)range->child->next->valuedouble - first + 1;
         if (index < count) return first + index;
         index -= count;
@@ -57,8 +60,7 @@ static void add(folder *to, const char *name, const cJSON *row)
     uint32_t dims = 0;
     const cJSON *dim;
     const char *dtype = cJSON_GetArrayItem(row, 2)->valuestring;
-    cJSON_ArrayForEach(dim, cJSON_GetArrayItem(row, 1))
-    {
+    cJSON_ArrayForEach (dim, cJSON_GetArrayItem(row, 1)) {
         shape[dims] = (uint64_t)dim->valuedouble;
         elements *= shape[dims++];
     }
@@ -116,7 +118,7 @@ static const char *write_folder(const cJSON *model)
     assert_non_null(to.index);
     (void)fprintf(to.index, "{\"metadata\":{\"total_size\":0},\"weight_map\":{");
     for (unsigned i = 0; i < FILES; i++) safetensors_start(&to.files[i]);
-    cJSON_ArrayForEach(row, cJSON_GetObjectItemCaseSensitive(model, "tensors")) add_row(&to, row);
+    cJSON_ArrayForEach (row, cJSON_GetObjectItemCaseSensitive(model, "tensors")) add_row(&to, row);
     for (unsigned i = 0; i < FILES; i++) {
         (void)snprintf(path, sizeof path, "%s/model-%u.safetensors", to.path, i);
         safetensors_save(&to.files[i], path);
@@ -135,7 +137,8 @@ static void check(const char *model, const char *what, uint64_t got, uint64_t ex
 static void check_kv(const ofl_model *model, const char *name, const cJSON *expect, uint64_t longest)
 {
     uint64_t bytes = 0;
-    const cJSON *per_token = cJSON_GetObjectItemCaseSensitive(expect, "kv_bytes_per_token"); /* null where windows make it depend on the context */
+    const cJSON *per_token =
+        cJSON_GetObjectItemCaseSensitive(expect, "kv_bytes_per_token"); /* null where windows make it depend on the context */
     assert_ok(ofl_model_kv_bytes_per_token(model, OFL_KV_F16, &bytes));
     if (cJSON_IsNumber(per_token)) check(name, "KV of a token", bytes, (uint64_t)per_token->valuedouble);
     assert_ok(ofl_model_kv_bytes(model, OFL_KV_BF16, longest < 4096 ? longest : 4096, &bytes));
@@ -184,8 +187,7 @@ static void test_published_models(void **state)
     assert_true(cJSON_IsArray(golden));
     const cJSON *model;
     int checked = 0;
-    cJSON_ArrayForEach(model, golden)
-    {
+    cJSON_ArrayForEach (model, golden) {
         check_model(model);
         checked++;
     }

@@ -20,7 +20,8 @@ ofl_status ofl_reader_open(ofl_reader *reader, const char *path)
     unsigned char *buffer = NULL;
     if (fstat(descriptor, &about) != 0) status = ofl_fail_code(OFL_ERROR_IO, errno, "%s: %s", path, strerror(errno));
     else if (!S_ISREG(about.st_mode)) status = ofl_fail(OFL_ERROR_IO, "%s: not a regular file", path);
-    else if ((buffer = ofl_alloc(1, BUFFER_BYTES)) == NULL) status = ofl_fail(OFL_ERROR_HOST_MEMORY, "%s: out of host memory for reading it", path);
+    else if ((buffer = ofl_alloc(1, BUFFER_BYTES)) == NULL)
+        status = ofl_fail(OFL_ERROR_HOST_MEMORY, "%s: out of host memory for reading it", path);
     if (status == OFL_OK) *reader = (ofl_reader){path, descriptor, (uint64_t)about.st_size, 0, 0, 0, buffer};
     else (void)close(descriptor);
     return status;

@@ -59,7 +59,8 @@ static ofl_status put(ofl_json_pull *pull, int byte)
 {
     if (pull->discard) return OFL_OK;
     if (pull->text_bytes >= OFL_JSON_MAX_TEXT)
-        return ofl_fail(OFL_ERROR_UNSUPPORTED, "%s: byte %llu: a string of more than %u bytes", pull->reader->path, (unsigned long long)position(pull), OFL_JSON_MAX_TEXT);
+        return ofl_fail(OFL_ERROR_UNSUPPORTED, "%s: byte %llu: a string of more than %u bytes", pull->reader->path,
+                        (unsigned long long)position(pull), OFL_JSON_MAX_TEXT);
     if (!ofl_grow(&pull->text, &pull->text_capacity, pull->text_bytes + 2, 1))
         return ofl_fail(OFL_ERROR_HOST_MEMORY, "%s: out of host memory while it was read", pull->reader->path);
     char *text = pull->text;
@@ -162,7 +163,8 @@ static ofl_status take_plain(ofl_json_pull *pull)
     pull->window_used += count;
     if (pull->discard || count == 0) return OFL_OK;
     if (count > OFL_JSON_MAX_TEXT - pull->text_bytes)
-        return ofl_fail(OFL_ERROR_UNSUPPORTED, "%s: byte %llu: a string of more than %u bytes", pull->reader->path, (unsigned long long)position(pull), OFL_JSON_MAX_TEXT);
+        return ofl_fail(OFL_ERROR_UNSUPPORTED, "%s: byte %llu: a string of more than %u bytes", pull->reader->path,
+                        (unsigned long long)position(pull), OFL_JSON_MAX_TEXT);
     if (!ofl_grow(&pull->text, &pull->text_capacity, pull->text_bytes + count + 1, 1))
         return ofl_fail(OFL_ERROR_HOST_MEMORY, "%s: out of host memory while it was read", pull->reader->path);
     memcpy((char *)pull->text + pull->text_bytes, from, (size_t)count);
@@ -222,7 +224,8 @@ static ofl_status take_number(ofl_json_pull *pull)
     if (status == OFL_OK) status = take_one_of(pull, "-", &taken);
     uint64_t start = pull->text_bytes;
     if (status == OFL_OK) status = take_digits(pull);
-    if (status == OFL_OK && ((const char *)pull->text)[start] == '0' && pull->text_bytes > start + 1) status = broken(pull, "a number begins with 0");
+    if (status == OFL_OK && ((const char *)pull->text)[start] == '0' && pull->text_bytes > start + 1)
+        status = broken(pull, "a number begins with 0");
     if (status == OFL_OK) status = take_one_of(pull, ".", &taken);
     if (status == OFL_OK && taken) status = take_digits(pull);
     if (status == OFL_OK) status = take_one_of(pull, "eE", &taken);
@@ -314,7 +317,8 @@ ofl_status ofl_json_pull_next(ofl_json_pull *pull, ofl_json_event *event_out)
         return c < 0 ? OFL_OK : broken(pull, "something follows the end");
     }
     char closing = in_object(pull) ? '}' : ']';
-    if ((pull->expects == KEY_OR_END || pull->expects == VALUE_OR_END || pull->expects == COMMA_OR_END) && c == closing) return close_level(pull, event_out);
+    if ((pull->expects == KEY_OR_END || pull->expects == VALUE_OR_END || pull->expects == COMMA_OR_END) && c == closing)
+        return close_level(pull, event_out);
     if (pull->expects == COMMA_OR_END) {
         if (c != ',') return broken(pull, c < 0 ? "the file ends too early" : "a comma or an end is needed");
         pull->window_used++;
@@ -331,7 +335,8 @@ ofl_status ofl_json_pull_expect(ofl_json_pull *pull, ofl_json_event event, const
     ofl_json_event got = OFL_JSON_END;
     ofl_status status = ofl_json_pull_next(pull, &got);
     if (status != OFL_OK || got == event) return status;
-    return ofl_fail(OFL_ERROR_FORMAT, "%s: byte %llu: %s is of another kind than needed", pull->reader->path, (unsigned long long)position(pull), what);
+    return ofl_fail(OFL_ERROR_FORMAT, "%s: byte %llu: %s is of another kind than needed", pull->reader->path,
+                    (unsigned long long)position(pull), what);
 }
 
 ofl_status ofl_json_pull_key(ofl_json_pull *pull, bool *more_out)
@@ -398,7 +403,8 @@ ofl_status ofl_json_pull_u64_array(ofl_json_pull *pull, const char *what, uint64
             *count_out = count;
             break;
         }
-        if (count == room) return ofl_fail(OFL_ERROR_UNSUPPORTED, "%s: %s has more than %u numbers", pull->reader->path, what, (unsigned)room);
+        if (count == room)
+            return ofl_fail(OFL_ERROR_UNSUPPORTED, "%s: %s has more than %u numbers", pull->reader->path, what, (unsigned)room);
         status = ofl_json_pull_u64(pull, what, &values[count++]);
     }
     return status;

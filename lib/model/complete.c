@@ -93,7 +93,8 @@ static void drop(ofl_model *model)
 static void number(ofl_model *model)
 {
     bool as_added = model->format == OFL_FORMAT_BUILDER || model->format == OFL_FORMAT_DESCRIPTION;
-    if (!in_order(model, as_added)) qsort_r(model->tensors, (size_t)model->tensor_count, sizeof *model->tensors, compare_execution, &as_added);
+    if (!in_order(model, as_added))
+        qsort_r(model->tensors, (size_t)model->tensor_count, sizeof *model->tensors, compare_execution, &as_added);
     for (uint32_t i = 0; i < model->tensor_count; i++) {
         const ofl_tensor *tensor = &model->tensors[i];
         if (tensor->role == OFL_ROLE_EMBEDDING && tensor->also_lookup && tensor->tensor_class == OFL_CLASS_DENSE) model->tied_tensor = i;
@@ -105,9 +106,11 @@ static ofl_status count(ofl_model *model)
     uint64_t parameters = 0, total = 0;
     for (uint64_t i = 0; i < model->tensor_count; i++) {
         const ofl_tensor *tensor = &model->tensors[i];
-        if (!ofl_add_u64(total, tensor->bytes, &total)) return ofl_fail(OFL_ERROR_OVERFLOW, "model %s: the bytes of all tensors overflow 64 bits", model->path);
+        if (!ofl_add_u64(total, tensor->bytes, &total))
+            return ofl_fail(OFL_ERROR_OVERFLOW, "model %s: the bytes of all tensors overflow 64 bits", model->path);
         if (ofl_tensor_is_buffer(model, tensor)) continue;
-        if (!ofl_add_u64(parameters, ofl_tensor_elements(tensor), &parameters)) return ofl_fail(OFL_ERROR_OVERFLOW, "model %s: its elements overflow 64 bits", model->path);
+        if (!ofl_add_u64(parameters, ofl_tensor_elements(tensor), &parameters))
+            return ofl_fail(OFL_ERROR_OVERFLOW, "model %s: its elements overflow 64 bits", model->path);
     }
     if (model->shape.parameter_count == 0) model->shape.parameter_count = parameters;
     return OFL_OK;
@@ -134,9 +137,10 @@ static ofl_status check_blocks(const ofl_model *model)
 {
     for (uint64_t i = 0; i < model->tensor_count; i++) {
         const ofl_tensor *tensor = &model->tensors[i];
-        if (tensor->tensor_class != OFL_CLASS_UNUSED && (tensor->block < OFL_BLOCK_INPUT || tensor->block > (int64_t)model->shape.block_count))
-            return ofl_fail(OFL_ERROR_FORMAT, "model %s: tensor %s is of block %d, but the model has %u blocks", model->path, tensor->name, (int)tensor->block,
-                            (unsigned)model->shape.block_count);
+        if (tensor->tensor_class != OFL_CLASS_UNUSED &&
+            (tensor->block < OFL_BLOCK_INPUT || tensor->block > (int64_t)model->shape.block_count))
+            return ofl_fail(OFL_ERROR_FORMAT, "model %s: tensor %s is of block %d, but the model has %u blocks", model->path, tensor->name,
+                            (int)tensor->block, (unsigned)model->shape.block_count);
     }
     return OFL_OK;
 }
@@ -150,13 +154,18 @@ static void add_double(ofl_sha256 *hash, double value)
 
 static void add_shape(ofl_sha256 *hash, const ofl_model_shape *shape)
 {
-    const uint64_t whole[] = {shape->block_count, shape->hidden_size, shape->head_count, shape->head_count_kv, shape->head_dim_k, shape->head_dim_v,
-                              shape->ffn_size, shape->vocab_size, shape->expert_count, shape->expert_used_count, shape->tied_output,
-                              shape->trained_context_tokens, shape->parameter_count, shape->rope_pairing, shape->rope_scaling, shape->rope_dim,
+    const uint64_t whole[] = {shape->block_count,          shape->hidden_size,       shape->head_count,   shape->head_count_kv,
+                              shape->head_dim_k,           shape->head_dim_v,        shape->ffn_size,     shape->vocab_size,
+                              shape->expert_count,         shape->expert_used_count, shape->tied_output,  shape->trained_context_tokens,
+                              shape->parameter_count,      shape->rope_pairing,      shape->rope_scaling, shape->rope_dim,
                               shape->rope_original_context};
-    const double real[] = {shape->norm_epsilon, shape->rope_freq_base, shape->rope_factor, shape->rope_low_freq_factor, shape->rope_high_freq_factor,
-                           shape->rope_attention_factor, shape->rope_beta_fast, shape->rope_beta_slow, shape->attention_scale, shape->attention_softcap,
-                           shape->final_softcap, shape->embedding_scale, shape->residual_scale, shape->logit_scale};
+    const double real[] = {shape->norm_epsilon,          shape->rope_freq_base,
+                           shape->rope_factor,           shape->rope_low_freq_factor,
+                           shape->rope_high_freq_factor, shape->rope_attention_factor,
+                           shape->rope_beta_fast,        shape->rope_beta_slow,
+                           shape->attention_scale,       shape->attention_softcap,
+                           shape->final_softcap,         shape->embedding_scale,
+                           shape->residual_scale,        shape->logit_scale};
     for (size_t i = 0; i < OFL_COUNT_OF(whole); i++) ofl_sha256_add_u64(hash, whole[i]);
     for (size_t i = 0; i < OFL_COUNT_OF(real); i++) add_double(hash, real[i]);
 }
@@ -166,7 +175,8 @@ static void add_tensor(ofl_sha256 *hash, const ofl_tensor *tensor)
     ofl_sha256_add_text(hash, tensor->name);
     uint64_t kinds = tensor->dtype | (uint64_t)tensor->tensor_class << 8 | (uint64_t)tensor->role << 16 | (uint64_t)tensor->n_dims << 24 |
                      (uint64_t)tensor->also_lookup << 32;
-    const uint64_t fields[] = {kinds, (uint64_t)tensor->file << 32 | (uint32_t)tensor->block, tensor->file == OFL_NO_FILE ? 0 : tensor->at.offset};
+    const uint64_t fields[] = {kinds, (uint64_t)tensor->file << 32 | (uint32_t)tensor->block,
+                               tensor->file == OFL_NO_FILE ? 0 : tensor->at.offset};
     for (size_t i = 0; i < OFL_COUNT_OF(fields); i++) ofl_sha256_add_u64(hash, fields[i]);
     for (unsigned d = 0; d < tensor->n_dims; d++) ofl_sha256_add_u64(hash, tensor->dims[d]);
 }
@@ -181,7 +191,8 @@ static void identify(ofl_model *model)
     add_shape(&hash, &model->shape);
     for (uint32_t i = 0; i < model->shape.block_count; i++) {
         const ofl_kv_layer *layer = &model->kv[i];
-        const uint64_t fields[] = {layer->kind, layer->head_count_kv, layer->k_elements, layer->v_elements, layer->window_tokens, layer->state_bytes};
+        const uint64_t fields[] = {layer->kind,       layer->head_count_kv, layer->k_elements,
+                                   layer->v_elements, layer->window_tokens, layer->state_bytes};
         for (size_t f = 0; f < OFL_COUNT_OF(fields); f++) ofl_sha256_add_u64(&hash, fields[f]);
     }
     ofl_sha256_add_u64(&hash, model->tensor_count);

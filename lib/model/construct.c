@@ -19,7 +19,8 @@ struct ofl_text_chunk {
 
 ofl_status ofl_model_out_of_memory(const ofl_model *model)
 {
-    return ofl_fail(OFL_ERROR_HOST_MEMORY, "model %s: out of host memory while its description was read", model != NULL && model->path != NULL ? model->path : "");
+    return ofl_fail(OFL_ERROR_HOST_MEMORY, "model %s: out of host memory while its description was read",
+                    model != NULL && model->path != NULL ? model->path : "");
 }
 
 void *ofl_model_take(ofl_model *model, uint64_t bytes)
@@ -95,7 +96,8 @@ ofl_status ofl_model_add_note(ofl_model *model, const char *format, ...)
     va_start(arguments, format);
     (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    if (!ofl_grow((void **)&model->notes, &model->note_capacity, model->note_count + 1, sizeof *model->notes)) return ofl_model_out_of_memory(model);
+    if (!ofl_grow((void **)&model->notes, &model->note_capacity, model->note_count + 1, sizeof *model->notes))
+        return ofl_model_out_of_memory(model);
     const char *copy = ofl_model_text(model, text, strlen(text));
     if (copy == NULL) return ofl_model_out_of_memory(model);
     model->notes[model->note_count++] = copy;
@@ -110,12 +112,14 @@ ofl_status ofl_model_add_file(ofl_model *model, const char *path, uint32_t *inde
         return ofl_fail_code(status, errno, "%s: %s; give the path of an existing model file", path, strerror(errno));
     }
     if (!S_ISREG(about.st_mode)) return ofl_fail(OFL_ERROR_FORMAT, "%s: not a regular file", path);
-    if (model->file_count >= OFL_MODEL_MAX_TENSORS) return ofl_fail(OFL_ERROR_UNSUPPORTED, "model %s: more than %u files", model->path, OFL_MODEL_MAX_TENSORS);
-    if (!ofl_grow((void **)&model->files, &model->file_capacity, model->file_count + 1, sizeof *model->files)) return ofl_model_out_of_memory(model);
+    if (model->file_count >= OFL_MODEL_MAX_TENSORS)
+        return ofl_fail(OFL_ERROR_UNSUPPORTED, "model %s: more than %u files", model->path, OFL_MODEL_MAX_TENSORS);
+    if (!ofl_grow((void **)&model->files, &model->file_capacity, model->file_count + 1, sizeof *model->files))
+        return ofl_model_out_of_memory(model);
     const char *copy = ofl_model_text(model, path, strlen(path));
     if (copy == NULL) return ofl_model_out_of_memory(model);
-    model->files[model->file_count] = (ofl_model_file){copy, (uint64_t)about.st_size, (uint64_t)about.st_dev, (uint64_t)about.st_ino,
-                                                       about.st_mtim.tv_sec, about.st_mtim.tv_nsec};
+    model->files[model->file_count] = (ofl_model_file){
+        copy, (uint64_t)about.st_size, (uint64_t)about.st_dev, (uint64_t)about.st_ino, about.st_mtim.tv_sec, about.st_mtim.tv_nsec};
     *index_out = (uint32_t)model->file_count++;
     return OFL_OK;
 }
@@ -123,9 +127,11 @@ ofl_status ofl_model_add_file(ofl_model *model, const char *path, uint32_t *inde
 ofl_status ofl_tensor_bytes(const char *name, ofl_dtype dtype, uint32_t n_dims, const uint64_t *dims, uint64_t *bytes_out)
 {
     uint64_t elements = 1;
-    if (n_dims > OFL_MAX_DIMS) return ofl_fail(OFL_ERROR_FORMAT, "tensor %s: %u dimensions; at most %u are possible", name, (unsigned)n_dims, OFL_MAX_DIMS);
+    if (n_dims > OFL_MAX_DIMS)
+        return ofl_fail(OFL_ERROR_FORMAT, "tensor %s: %u dimensions; at most %u are possible", name, (unsigned)n_dims, OFL_MAX_DIMS);
     for (uint32_t i = 0; i < n_dims; i++) {
-        if (!ofl_mul_u64(elements, dims[i], &elements)) return ofl_fail(OFL_ERROR_OVERFLOW, "tensor %s: its elements overflow 64 bits", name);
+        if (!ofl_mul_u64(elements, dims[i], &elements))
+            return ofl_fail(OFL_ERROR_OVERFLOW, "tensor %s: its elements overflow 64 bits", name);
     }
     uint32_t block = ofl_dtype_block_elements(dtype);
     if (block == 0) return ofl_fail(OFL_ERROR_UNSUPPORTED, "tensor %s: type %d is not known", name, (int)dtype);
@@ -164,8 +170,19 @@ ofl_status ofl_model_add_tensor(ofl_model *model, const ofl_tensor_draft *draft)
         return ofl_model_out_of_memory(model);
     memcpy(dims, draft->dims, draft->n_dims * sizeof *dims);
     ofl_tensor *tensor = &model->tensors[model->tensor_count];
-    *tensor = (ofl_tensor){name, dims, bytes, {0}, draft->file, (uint32_t)model->tensor_count, draft->block, (uint8_t)draft->dtype,
-                           (uint8_t)draft->tensor_class, (uint8_t)draft->role, (uint8_t)draft->n_dims, draft->also_lookup, false};
+    *tensor = (ofl_tensor){name,
+                           dims,
+                           bytes,
+                           {0},
+                           draft->file,
+                           (uint32_t)model->tensor_count,
+                           draft->block,
+                           (uint8_t)draft->dtype,
+                           (uint8_t)draft->tensor_class,
+                           (uint8_t)draft->role,
+                           (uint8_t)draft->n_dims,
+                           draft->also_lookup,
+                           false};
     if (draft->file == OFL_NO_FILE) tensor->at.data = draft->data;
     else tensor->at.offset = draft->offset;
     model->tensor_count++;
@@ -176,11 +193,17 @@ ofl_status ofl_model_make_kv(ofl_model *model)
 {
     const ofl_model_shape *shape = &model->shape;
     if (shape->block_count > OFL_MODEL_MAX_BLOCKS)
-        return ofl_fail(OFL_ERROR_UNSUPPORTED, "model %s: %u blocks; at most %u are possible", model->path, (unsigned)shape->block_count, OFL_MODEL_MAX_BLOCKS);
+        return ofl_fail(OFL_ERROR_UNSUPPORTED, "model %s: %u blocks; at most %u are possible", model->path, (unsigned)shape->block_count,
+                        OFL_MODEL_MAX_BLOCKS);
     model->kv = ofl_alloc(shape->block_count, sizeof *model->kv);
     if (model->kv == NULL) return ofl_model_out_of_memory(model);
-    ofl_kv_layer full = {sizeof full, OFL_KV_FULL, shape->head_count_kv, (uint64_t)shape->head_count_kv * shape->head_dim_k,
-                         (uint64_t)shape->head_count_kv * shape->head_dim_v, 0, 0};
+    ofl_kv_layer full = {sizeof full,
+                         OFL_KV_FULL,
+                         shape->head_count_kv,
+                         (uint64_t)shape->head_count_kv * shape->head_dim_k,
+                         (uint64_t)shape->head_count_kv * shape->head_dim_v,
+                         0,
+                         0};
     for (uint32_t i = 0; i < shape->block_count; i++) model->kv[i] = full;
     return OFL_OK;
 }

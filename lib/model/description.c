@@ -51,7 +51,8 @@ static ofl_status read_word(description *from, const char *what, const char *con
 {
     const char *text = "";
     ofl_status status = ofl_json_pull_string(&from->pull, what, &text);
-    if (status == OFL_OK && !find_word(text, words, count, out)) return ofl_fail(OFL_ERROR_FORMAT, "%s: %s \"%s\" is not known", from->pull.reader->path, what, text);
+    if (status == OFL_OK && !find_word(text, words, count, out))
+        return ofl_fail(OFL_ERROR_FORMAT, "%s: %s \"%s\" is not known", from->pull.reader->path, what, text);
     return status;
 }
 
@@ -73,7 +74,8 @@ static ofl_status read_block(description *from, int32_t *out)
     if (status != OFL_OK) return status;
     const char *text = ofl_json_pull_text(&from->pull);
     uint32_t block = 0, digits = 0;
-    while (event == OFL_JSON_NUMBER && text[digits] >= '0' && text[digits] <= '9' && digits < 6) block = block * 10 + (uint32_t)(text[digits++] - '0');
+    while (event == OFL_JSON_NUMBER && text[digits] >= '0' && text[digits] <= '9' && digits < 6)
+        block = block * 10 + (uint32_t)(text[digits++] - '0');
     if (event == OFL_JSON_STRING && strcmp(text, "input") == 0) *out = OFL_BLOCK_INPUT;
     else if (event == OFL_JSON_STRING && strcmp(text, "output") == 0) *out = OUTPUT_BLOCK;
     else if (event == OFL_JSON_NUMBER && digits > 0 && text[digits] == '\0') *out = (int32_t)block;
@@ -85,7 +87,8 @@ static ofl_status read_flag(description *from, bool *out)
 {
     ofl_json_event event = OFL_JSON_END;
     ofl_status status = ofl_json_pull_next(&from->pull, &event);
-    if (status == OFL_OK && event != OFL_JSON_TRUE && event != OFL_JSON_FALSE) return refuse(from, "also_lookup", "true or false is needed");
+    if (status == OFL_OK && event != OFL_JSON_TRUE && event != OFL_JSON_FALSE)
+        return refuse(from, "also_lookup", "true or false is needed");
     *out = event == OFL_JSON_TRUE;
     return status;
 }
@@ -94,7 +97,8 @@ static ofl_status read_dtype(description *from, ofl_dtype *out)
 {
     const char *text = "";
     ofl_status status = ofl_json_pull_string(&from->pull, "dtype", &text);
-    if (status == OFL_OK && !ofl_dtype_from_name(text, out)) return ofl_fail(OFL_ERROR_UNSUPPORTED, "%s: dtype \"%s\" is not known", from->pull.reader->path, text);
+    if (status == OFL_OK && !ofl_dtype_from_name(text, out))
+        return ofl_fail(OFL_ERROR_UNSUPPORTED, "%s: dtype \"%s\" is not known", from->pull.reader->path, text);
     return status;
 }
 
@@ -176,7 +180,8 @@ static ofl_status read_kv_field(description *from, kv_entry *out)
         return status;
     }
     if (!key_is(from, "head_count_kv"))
-        return ofl_fail(OFL_ERROR_FORMAT, "%s: an entry of kv has no field \"%s\"", from->pull.reader->path, ofl_json_pull_text(&from->pull));
+        return ofl_fail(OFL_ERROR_FORMAT, "%s: an entry of kv has no field \"%s\"", from->pull.reader->path,
+                        ofl_json_pull_text(&from->pull));
     status = ofl_json_pull_u64(&from->pull, "head_count_kv", &heads);
     if (status == OFL_OK && heads > UINT32_MAX) return refuse(from, "head_count_kv", "a number below 2^32 is needed");
     out->layer.head_count_kv = (uint32_t)heads;
@@ -194,7 +199,8 @@ static ofl_status read_kv(description *from)
     }
     if (status != OFL_OK) return status;
     if (from->kv_count >= OFL_MODEL_MAX_BLOCKS) return refuse(from, "kv", "more entries than a model has layers");
-    if (!ofl_grow((void **)&from->kv, &from->kv_capacity, from->kv_count + 1, sizeof *from->kv)) return ofl_model_out_of_memory(from->model);
+    if (!ofl_grow((void **)&from->kv, &from->kv_capacity, from->kv_count + 1, sizeof *from->kv))
+        return ofl_model_out_of_memory(from->model);
     from->kv[from->kv_count++] = entry;
     return OFL_OK;
 }
@@ -275,7 +281,8 @@ static void place_output(ofl_model *model)
 static ofl_status finish(description *from)
 {
     ofl_model *model = from->model;
-    ofl_status status = ofl_model_set_texts(model, from->name != NULL ? from->name : "", from->architecture != NULL ? from->architecture : "unknown");
+    ofl_status status =
+        ofl_model_set_texts(model, from->name != NULL ? from->name : "", from->architecture != NULL ? from->architecture : "unknown");
     if (status == OFL_OK) status = apply_kv(from);
     if (status != OFL_OK) return status;
     place_output(model);

@@ -2,20 +2,52 @@
 
 #include <string.h>
 
-#define WHOLE(field) {#field, offsetof(ofl_model_shape, field), 'u'}
-#define LONG(field) {#field, offsetof(ofl_model_shape, field), 'l'}
-#define REAL(field) {#field, offsetof(ofl_model_shape, field), 'd'}
+#define WHOLE(field) \
+    { \
+#field, offsetof(ofl_model_shape, field), 'u' \
+    }
+#define LONG(field) \
+    { \
+#field, offsetof(ofl_model_shape, field), 'l' \
+    }
+#define REAL(field) \
+    { \
+#field, offsetof(ofl_model_shape, field), 'd' \
+    }
 
 static const struct {
     const char *name;
     size_t offset;
     char type;
 } fields[] = {
-    WHOLE(block_count), WHOLE(hidden_size), WHOLE(head_count), WHOLE(head_count_kv), WHOLE(head_dim_k), WHOLE(head_dim_v), WHOLE(ffn_size), WHOLE(vocab_size),
-    WHOLE(expert_count), WHOLE(expert_used_count), WHOLE(rope_dim), WHOLE(rope_original_context), LONG(trained_context_tokens), LONG(parameter_count),
-    REAL(norm_epsilon), REAL(rope_freq_base), REAL(rope_factor), REAL(rope_low_freq_factor), REAL(rope_high_freq_factor), REAL(rope_attention_factor),
-    REAL(rope_beta_fast), REAL(rope_beta_slow), REAL(attention_scale), REAL(attention_softcap), REAL(final_softcap), REAL(embedding_scale),
-    REAL(residual_scale), REAL(logit_scale),
+    WHOLE(block_count),
+    WHOLE(hidden_size),
+    WHOLE(head_count),
+    WHOLE(head_count_kv),
+    WHOLE(head_dim_k),
+    WHOLE(head_dim_v),
+    WHOLE(ffn_size),
+    WHOLE(vocab_size),
+    WHOLE(expert_count),
+    WHOLE(expert_used_count),
+    WHOLE(rope_dim),
+    WHOLE(rope_original_context),
+    LONG(trained_context_tokens),
+    LONG(parameter_count),
+    REAL(norm_epsilon),
+    REAL(rope_freq_base),
+    REAL(rope_factor),
+    REAL(rope_low_freq_factor),
+    REAL(rope_high_freq_factor),
+    REAL(rope_attention_factor),
+    REAL(rope_beta_fast),
+    REAL(rope_beta_slow),
+    REAL(attention_scale),
+    REAL(attention_softcap),
+    REAL(final_softcap),
+    REAL(embedding_scale),
+    REAL(residual_scale),
+    REAL(logit_scale),
 };
 
 static ofl_status read_number(ofl_json_pull *pull, size_t index, ofl_model_shape *shape)
@@ -48,7 +80,8 @@ static ofl_status read_word(ofl_json_pull *pull, const char *what, const char *c
 
 static ofl_status read_field(ofl_json_pull *pull, ofl_model_shape *shape)
 {
-    static const char *const pairings[] = {"half", "interleaved"}, *const scalings[] = {"none", "linear", "llama3", "yarn", "longrope", "dynamic"};
+    static const char *const pairings[] = {"half", "interleaved"}, *const scalings[] = {"none", "linear",   "llama3",
+                                                                                        "yarn", "longrope", "dynamic"};
     const char *key = ofl_json_pull_text(pull);
     unsigned choice = 0;
     ofl_status status;

@@ -58,8 +58,8 @@ ofl_status ofl_dtype_bytes(ofl_dtype dtype, uint64_t elements, uint64_t *bytes_o
     if (bytes_out == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "bytes of a data type: no place for the result given");
     if (row == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "data type %d is not known", (int)dtype);
     if (elements % row->elements != 0)
-        return ofl_fail(OFL_ERROR_ARGUMENT, "%llu elements of %s are no whole number of blocks of %u", (unsigned long long)elements, row->name,
-                        (unsigned)row->elements);
+        return ofl_fail(OFL_ERROR_ARGUMENT, "%llu elements of %s are no whole number of blocks of %u", (unsigned long long)elements,
+                        row->name, (unsigned)row->elements);
     uint64_t blocks = elements / row->elements, bytes;
     if (row->bits % 8 == 0) {
         if (!ofl_mul_u64(blocks, row->bits / 8, &bytes)) goto overflow;
@@ -72,5 +72,6 @@ ofl_status ofl_dtype_bytes(ofl_dtype dtype, uint64_t elements, uint64_t *bytes_o
     *bytes_out = bytes;
     return OFL_OK;
 overflow:
-    return ofl_fail(OFL_ERROR_OVERFLOW, "%llu elements of %s take more bytes than 64 bits can count", (unsigned long long)elements, row->name);
+    return ofl_fail(OFL_ERROR_OVERFLOW, "%llu elements of %s take more bytes than 64 bits can count", (unsigned long long)elements,
+                    row->name);
 }

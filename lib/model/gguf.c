@@ -21,7 +21,8 @@ static ofl_status read_split(const ofl_gguf_metadata *metadata, split *out)
     if (status == OFL_OK) status = ofl_gguf_get_u32(metadata, "split.count", &out->count);
     if (status == OFL_OK) status = ofl_gguf_get_u32(metadata, "split.tensors.count", &out->tensors);
     if (status == OFL_OK && out->given && (out->count == 0 || out->count > MAX_PARTS || out->number >= out->count))
-        return ofl_fail(OFL_ERROR_FORMAT, "%s: split.no %u of split.count %u makes no sense", metadata->file.path, (unsigned)out->number, (unsigned)out->count);
+        return ofl_fail(OFL_ERROR_FORMAT, "%s: split.no %u of split.count %u makes no sense", metadata->file.path, (unsigned)out->number,
+                        (unsigned)out->count);
     return status;
 }
 
@@ -39,7 +40,9 @@ static bool is_part_name(const char *path, uint32_t *count_out)
     size_t length = strlen(path);
     if (length < PART_TAIL_BYTES) return false;
     const char *tail = path + length - PART_TAIL_BYTES; /* -NNNNN-of-NNNNN.gguf */
-    if (tail[0] != '-' || !is_digits(tail + 1, 5) || strncmp(tail + 6, "-of-", 4) != 0 || !is_digits(tail + 10, 5) || strcmp(tail + 15, ".gguf") != 0) return false;
+    if (tail[0] != '-' || !is_digits(tail + 1, 5) || strncmp(tail + 6, "-of-", 4) != 0 || !is_digits(tail + 10, 5) ||
+        strcmp(tail + 15, ".gguf") != 0)
+        return false;
     *count_out = 0;
     for (size_t i = 0; i < 5; i++) *count_out = *count_out * 10 + (uint32_t)(tail[10 + i] - '0');
     return true;
@@ -50,12 +53,13 @@ static ofl_status read_part(ofl_model *model, const char *path, uint32_t number,
     ofl_gguf_metadata *metadata = NULL;
     split found = {0};
     ofl_status status = ofl_gguf_read_file(model, path, &metadata);
-    if (status == OFL_ERROR_NOT_FOUND) return ofl_fail(OFL_ERROR_NOT_FOUND, "%s: part %u of %u of the set is missing", path, (unsigned)number + 1, (unsigned)count);
+    if (status == OFL_ERROR_NOT_FOUND)
+        return ofl_fail(OFL_ERROR_NOT_FOUND, "%s: part %u of %u of the set is missing", path, (unsigned)number + 1, (unsigned)count);
     if (status != OFL_OK) return status;
     status = read_split(metadata, &found);
     if (status == OFL_OK && (!found.given || found.count != count || found.number != number))
-        status = ofl_fail(OFL_ERROR_FORMAT, "%s: says part %u of %u, but its name says %u of %u", path, (unsigned)found.number + 1, (unsigned)found.count,
-                          (unsigned)number + 1, (unsigned)count);
+        status = ofl_fail(OFL_ERROR_FORMAT, "%s: says part %u of %u, but its name says %u of %u", path, (unsigned)found.number + 1,
+                          (unsigned)found.count, (unsigned)number + 1, (unsigned)count);
     if (status == OFL_OK) *metadata_out = metadata;
     else ofl_gguf_metadata_destroy(metadata);
     return status;
@@ -78,8 +82,8 @@ static ofl_status read_parts(ofl_model *model, const char *path, uint32_t count)
     if (status == OFL_OK) status = read_split(model->metadata, &first);
     if (status != OFL_OK) return status;
     if (ofl_gguf_find(model->metadata, "split.tensors.count") != NULL && first.tensors != model->tensor_count)
-        return ofl_fail(OFL_ERROR_FORMAT, "%s: split.tensors.count is %u, but the %u parts hold %llu tensors", model->metadata->file.path, (unsigned)first.tensors,
-                        (unsigned)count, (unsigned long long)model->tensor_count);
+        return ofl_fail(OFL_ERROR_FORMAT, "%s: split.tensors.count is %u, but the %u parts hold %llu tensors", model->metadata->file.path,
+                        (unsigned)first.tensors, (unsigned)count, (unsigned long long)model->tensor_count);
     return OFL_OK;
 }
 
@@ -91,8 +95,8 @@ static ofl_status read_files(ofl_model *model, const char *path)
     ofl_status status = ofl_gguf_read_file(model, path, &model->metadata);
     if (status == OFL_OK) status = read_split(model->metadata, &alone);
     if (status == OFL_OK && alone.count > 1)
-        return ofl_fail(OFL_ERROR_FORMAT, "%s: is part %u of %u of a set; name the files …-00001-of-%05u.gguf and so on", path, (unsigned)alone.number + 1,
-                        (unsigned)alone.count, (unsigned)alone.count);
+        return ofl_fail(OFL_ERROR_FORMAT, "%s: is part %u of %u of a set; name the files …-00001-of-%05u.gguf and so on", path,
+                        (unsigned)alone.number + 1, (unsigned)alone.count, (unsigned)alone.count);
     return status;
 }
 

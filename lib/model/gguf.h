@@ -6,8 +6,20 @@
 #include "model/model.h"
 
 typedef enum ofl_gguf_type {
-    OFL_GGUF_U8, OFL_GGUF_I8, OFL_GGUF_U16, OFL_GGUF_I16, OFL_GGUF_U32, OFL_GGUF_I32, OFL_GGUF_F32, OFL_GGUF_BOOL, OFL_GGUF_STRING, OFL_GGUF_ARRAY,
-    OFL_GGUF_U64, OFL_GGUF_I64, OFL_GGUF_F64, OFL_GGUF_TYPE_COUNT
+    OFL_GGUF_U8,
+    OFL_GGUF_I8,
+    OFL_GGUF_U16,
+    OFL_GGUF_I16,
+    OFL_GGUF_U32,
+    OFL_GGUF_I32,
+    OFL_GGUF_F32,
+    OFL_GGUF_BOOL,
+    OFL_GGUF_STRING,
+    OFL_GGUF_ARRAY,
+    OFL_GGUF_U64,
+    OFL_GGUF_I64,
+    OFL_GGUF_F64,
+    OFL_GGUF_TYPE_COUNT
 } ofl_gguf_type;
 
 typedef union ofl_gguf_value {
@@ -44,7 +56,8 @@ ofl_status ofl_gguf_get_text(const ofl_gguf_metadata *metadata, const char *key,
 /* A scalar for all layers, or an array of exactly `layers` whole numbers or booleans. *given_out: 0 absent, 1 scalar, 2 array. */
 ofl_status ofl_gguf_get_layers(const ofl_gguf_metadata *metadata, const char *key, uint32_t layers, uint32_t *values, int *given_out);
 
-/* Reads one file's header: its tensors join the model, still without role; its keys go to *metadata_out (destroy it, or hand it to the model). */
+/* Reads one file's header: its tensors join the model, still without role; its keys go to *metadata_out (destroy it, or hand it to the
+ * model). */
 ofl_status ofl_gguf_read_file(ofl_model *model, const char *path, ofl_gguf_metadata **metadata_out);
 /* Shape and KV layers from the keys; architecture and tensor names must be known. */
 ofl_status ofl_gguf_read_shape(ofl_model *model, const ofl_gguf_metadata *metadata);

@@ -28,18 +28,30 @@ static ofl_status read_keys(kv_keys *at)
     const struct {
         const char *name;
         uint32_t *out;
-    } fields[] = {{"attention.sliding_window", &at->window}, {"attention.chunk_size", &at->chunked}, {"attention.key_length_swa", &at->k_swa},
-                  {"attention.value_length_swa", &at->v_swa}, {"attention.kv_lora_rank", &at->latent_rank}, {"rope.dimension_count", &at->latent_rope},
-                  {"attention.indexer.key_length", &at->indexer}, {"attention.shared_kv_layers", &at->shared}, {"full_attention_interval", &at->interval},
-                  {"ssm.conv_kernel", &at->conv}, {"ssm.inner_size", &at->inner}, {"ssm.state_size", &at->state}, {"ssm.group_count", &at->groups},
-                  {"shortconv.l_cache", &at->short_conv}, {"wkv.head_size", &at->wkv}};
+    } fields[] = {{"attention.sliding_window", &at->window},
+                  {"attention.chunk_size", &at->chunked},
+                  {"attention.key_length_swa", &at->k_swa},
+                  {"attention.value_length_swa", &at->v_swa},
+                  {"attention.kv_lora_rank", &at->latent_rank},
+                  {"rope.dimension_count", &at->latent_rope},
+                  {"attention.indexer.key_length", &at->indexer},
+                  {"attention.shared_kv_layers", &at->shared},
+                  {"full_attention_interval", &at->interval},
+                  {"ssm.conv_kernel", &at->conv},
+                  {"ssm.inner_size", &at->inner},
+                  {"ssm.state_size", &at->state},
+                  {"ssm.group_count", &at->groups},
+                  {"shortconv.l_cache", &at->short_conv},
+                  {"wkv.head_size", &at->wkv}};
     at->k_swa = at->model->shape.head_dim_k;
     at->v_swa = at->model->shape.head_dim_v;
     ofl_status status = OFL_OK;
-    for (size_t i = 0; i < OFL_COUNT_OF(fields) && status == OFL_OK; i++) status = ofl_gguf_get_u32(at->metadata, key(at, fields[i].name), fields[i].out);
+    for (size_t i = 0; i < OFL_COUNT_OF(fields) && status == OFL_OK; i++)
+        status = ofl_gguf_get_u32(at->metadata, key(at, fields[i].name), fields[i].out);
     if (status != OFL_OK) return status;
     if (at->latent_rank > 0 && at->latent_rope == 0)
-        return ofl_fail(OFL_ERROR_FORMAT, "%s: key %s is missing, which latent attention needs", at->metadata->file.path, key(at, "rope.dimension_count"));
+        return ofl_fail(OFL_ERROR_FORMAT, "%s: key %s is missing, which latent attention needs", at->metadata->file.path,
+                        key(at, "rope.dimension_count"));
     if (is_architecture(at, "mamba") || is_architecture(at, "jamba")) at->groups = 0; /* the convolution sees the inner vector only */
     return OFL_OK;
 }
@@ -79,7 +91,8 @@ static ofl_status read_pattern(kv_keys *at, uint32_t *flags, uint32_t stored)
     uint32_t period = given == 1 ? flags[0] : usual_period(at);
     for (uint32_t i = 0; i < stored; i++) flags[i] = period == 0 || i % period < period - 1;
     if (given == 0 && period == 0)
-        return ofl_model_add_note(at->model, "a sliding window of %u tokens without a pattern: every layer is taken to keep no more", (unsigned)at->window);
+        return ofl_model_add_note(at->model, "a sliding window of %u tokens without a pattern: every layer is taken to keep no more",
+                                  (unsigned)at->window);
     return OFL_OK;
 }
 
@@ -164,7 +177,8 @@ ofl_status ofl_gguf_read_kv(ofl_model *model, const ofl_gguf_metadata *metadata,
     if (status == OFL_OK) status = apply_states(&at);
     if (status == OFL_OK && at.shared > 0) status = apply_shared(&at);
     if (status == OFL_OK && at.latent_rank > 0)
-        status = ofl_model_add_note(model, "latent attention: the KV cache is sized as the compressed vector, %u elements a token and layer",
+        status = ofl_model_add_note(model,
+                                    "latent attention: the KV cache is sized as the compressed vector, %u elements a token and layer",
                                     (unsigned)(at.latent_rank + at.latent_rope + at.indexer));
     return status;
 }

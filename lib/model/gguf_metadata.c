@@ -61,8 +61,8 @@ static ofl_status read_length(ofl_reader *reader, const char *what, uint64_t *by
 {
     ofl_status status = ofl_reader_u64(reader, bytes_out, what);
     if (status == OFL_OK && *bytes_out > ofl_reader_left(reader))
-        return ofl_fail(OFL_ERROR_FORMAT, "%s: %s has a string of %llu bytes, but only %llu are left in the file of %llu", reader->path, what,
-                        (unsigned long long)*bytes_out, (unsigned long long)ofl_reader_left(reader), (unsigned long long)reader->end);
+        return ofl_fail(OFL_ERROR_FORMAT, "%s: %s has a string of %llu bytes, but only %llu are left in the file of %llu", reader->path,
+                        what, (unsigned long long)*bytes_out, (unsigned long long)ofl_reader_left(reader), (unsigned long long)reader->end);
     return status;
 }
 
@@ -70,7 +70,8 @@ static ofl_status read_kept_text(ofl_model *model, ofl_reader *reader, ofl_gguf_
 {
     ofl_status status = read_length(reader, entry->key, &entry->count);
     if (status != OFL_OK) return status;
-    if (entry->count > MAX_KEPT_TEXT || entry->count > MAX_KEPT_TEXTS - metadata->kept_text_bytes) return ofl_reader_skip(reader, entry->count, entry->key);
+    if (entry->count > MAX_KEPT_TEXT || entry->count > MAX_KEPT_TEXTS - metadata->kept_text_bytes)
+        return ofl_reader_skip(reader, entry->count, entry->key);
     char *text = ofl_model_take(model, entry->count + 1);
     if (text == NULL) return ofl_model_out_of_memory(model);
     metadata->kept_text_bytes += entry->count;
@@ -86,8 +87,8 @@ static ofl_status read_array_head(ofl_reader *reader, const char *key, uint32_t 
     if (status != OFL_OK) return status;
     uint64_t least = *type_out == OFL_GGUF_STRING ? 8 : *type_out == OFL_GGUF_ARRAY ? 12 : type_bytes[*type_out];
     if (*count_out > MAX_ELEMENTS || *count_out > ofl_reader_left(reader) / least)
-        return ofl_fail(OFL_ERROR_FORMAT, "%s: key %s is an array of %llu elements, more than the file of %llu bytes can hold", reader->path, key,
-                        (unsigned long long)*count_out, (unsigned long long)reader->end);
+        return ofl_fail(OFL_ERROR_FORMAT, "%s: key %s is an array of %llu elements, more than the file of %llu bytes can hold",
+                        reader->path, key, (unsigned long long)*count_out, (unsigned long long)reader->end);
     return OFL_OK;
 }
 
@@ -148,7 +149,8 @@ static ofl_status read_key(ofl_model *model, ofl_reader *reader, uint64_t index,
     ofl_status status = read_length(reader, what, &bytes);
     if (status != OFL_OK) return status;
     if (bytes == 0 || bytes > MAX_KEY_BYTES)
-        return ofl_fail(OFL_ERROR_FORMAT, "%s: %s is %llu bytes long; 1 to %u are allowed", reader->path, what, (unsigned long long)bytes, MAX_KEY_BYTES);
+        return ofl_fail(OFL_ERROR_FORMAT, "%s: %s is %llu bytes long; 1 to %u are allowed", reader->path, what, (unsigned long long)bytes,
+                        MAX_KEY_BYTES);
     char *key = ofl_model_take(model, bytes + 1);
     if (key == NULL) return ofl_model_out_of_memory(model);
     key[bytes] = '\0';
@@ -174,7 +176,8 @@ static ofl_status sort_keys(const ofl_reader *reader, ofl_gguf_metadata *metadat
 ofl_status ofl_gguf_metadata_read(ofl_model *model, ofl_reader *reader, uint64_t count, ofl_gguf_metadata *metadata)
 {
     for (uint64_t i = 0; i < count; i++) {
-        if (!ofl_grow((void **)&metadata->entries, &metadata->capacity, i + 1, sizeof *metadata->entries)) return ofl_model_out_of_memory(model);
+        if (!ofl_grow((void **)&metadata->entries, &metadata->capacity, i + 1, sizeof *metadata->entries))
+            return ofl_model_out_of_memory(model);
         ofl_gguf_entry *entry = &metadata->entries[i];
         ofl_status status = read_key(model, reader, i, &entry->key);
         if (status == OFL_OK) status = read_value(model, reader, metadata, entry);
@@ -303,7 +306,8 @@ static ofl_status next_text(walk *at, ofl_gguf_entry *element)
 static ofl_status next_element(walk *at, ofl_gguf_entry *element)
 {
     *element = (ofl_gguf_entry){.key = at->entry->key, .type = at->entry->element_type};
-    return element->type == OFL_GGUF_STRING ? next_text(at, element) : read_scalar(&at->reader, element->type, element->key, &element->value);
+    return element->type == OFL_GGUF_STRING ? next_text(at, element)
+                                            : read_scalar(&at->reader, element->type, element->key, &element->value);
 }
 
 static ofl_status start_walk(const ofl_gguf_metadata *metadata, const ofl_gguf_entry *entry, walk *out)
@@ -328,7 +332,8 @@ static void end_walk(walk *at)
 ofl_status ofl_model_metadata_each(const ofl_model *model, const char *key,
                                    int (*item)(void *context, uint64_t index, const ofl_metadata *value), void *context)
 {
-    if (model == NULL || key == NULL || item == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "model metadata: no model, key or function given");
+    if (model == NULL || key == NULL || item == NULL)
+        return ofl_fail(OFL_ERROR_ARGUMENT, "model metadata: no model, key or function given");
     const ofl_gguf_entry *entry = model->metadata != NULL ? ofl_gguf_find(model->metadata, key) : NULL;
     if (entry == NULL) return OFL_ERROR_NOT_FOUND;
     if (entry->type != OFL_GGUF_ARRAY) return wrong(model->metadata, key, "an array");
@@ -341,7 +346,8 @@ ofl_status ofl_model_metadata_each(const ofl_model *model, const char *key,
         status = next_element(&at, &element);
         if (status != OFL_OK) break;
         describe(&element, &value);
-        if (item(context, i, &value) != 0) status = ofl_fail(OFL_ERROR_CANCELLED, "%s: the walk over key %s was stopped", at.reader.path, key);
+        if (item(context, i, &value) != 0)
+            status = ofl_fail(OFL_ERROR_CANCELLED, "%s: the walk over key %s was stopped", at.reader.path, key);
     }
     end_walk(&at);
     return status;
@@ -358,7 +364,8 @@ static ofl_status read_layers(const ofl_gguf_metadata *metadata, const ofl_gguf_
         status = next_element(&at, &element);
         if (status != OFL_OK) break;
         if (element.type == OFL_GGUF_BOOL) value = element.value.u;
-        else if (!whole_number(element.type, element.value, &value) || value > UINT32_MAX) status = wrong(metadata, entry->key, "an array of numbers below 2^32");
+        else if (!whole_number(element.type, element.value, &value) || value > UINT32_MAX)
+            status = wrong(metadata, entry->key, "an array of numbers below 2^32");
         values[i] = (uint32_t)value;
     }
     end_walk(&at);
@@ -372,7 +379,8 @@ ofl_status ofl_gguf_get_layers(const ofl_gguf_metadata *metadata, const char *ke
     *given_out = entry == NULL ? 0 : entry->type == OFL_GGUF_ARRAY ? 2 : 1;
     if (entry == NULL) return OFL_OK;
     if (entry->type == OFL_GGUF_ARRAY && entry->count != layers)
-        return ofl_fail(OFL_ERROR_FORMAT, "%s: key %s has %llu elements for %u layers", metadata->file.path, key, (unsigned long long)entry->count, (unsigned)layers);
+        return ofl_fail(OFL_ERROR_FORMAT, "%s: key %s has %llu elements for %u layers", metadata->file.path, key,
+                        (unsigned long long)entry->count, (unsigned)layers);
     if (entry->type == OFL_GGUF_ARRAY) return read_layers(metadata, entry, values);
     ofl_status status = ofl_gguf_get_u32(metadata, key, &value);
     for (uint32_t i = 0; i < layers && status == OFL_OK; i++) values[i] = value;

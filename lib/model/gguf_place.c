@@ -62,8 +62,9 @@ static const ofl_place_rule output_rules[] = {
 /* "ffn_gate.3.weight": one expert of an old file. */
 static bool place_single_expert(const char *stem, ofl_tensor *tensor)
 {
-    static const ofl_place_rule parts[] = {
-        {"ffn_gate.*", OFL_ROLE_FFN_GATE, OFL_CLASS_EXPERT}, {"ffn_up.*", OFL_ROLE_FFN_UP, OFL_CLASS_EXPERT}, {"ffn_down.*", OFL_ROLE_FFN_DOWN, OFL_CLASS_EXPERT}};
+    static const ofl_place_rule parts[] = {{"ffn_gate.*", OFL_ROLE_FFN_GATE, OFL_CLASS_EXPERT},
+                                           {"ffn_up.*", OFL_ROLE_FFN_UP, OFL_CLASS_EXPERT},
+                                           {"ffn_down.*", OFL_ROLE_FFN_DOWN, OFL_CLASS_EXPERT}};
     const ofl_place_rule *rule = ofl_place_find(parts, OFL_COUNT_OF(parts), stem);
     uint32_t expert;
     if (rule == NULL || ofl_place_number(strchr(stem, '.') + 1, &expert) == NULL) return false;
@@ -83,8 +84,8 @@ static void apply(ofl_tensor *tensor, const ofl_place_rule *rule, int32_t block)
 static ofl_status place_in_block(const ofl_model *model, ofl_tensor *tensor, uint32_t block, const char *stem)
 {
     if (block >= model->shape.block_count + model->prediction_blocks)
-        return ofl_fail(OFL_ERROR_FORMAT, "model %s: tensor %s lies beyond the %u blocks that the metadata announces", model->path, tensor->name,
-                        (unsigned)(model->shape.block_count + model->prediction_blocks));
+        return ofl_fail(OFL_ERROR_FORMAT, "model %s: tensor %s lies beyond the %u blocks that the metadata announces", model->path,
+                        tensor->name, (unsigned)(model->shape.block_count + model->prediction_blocks));
     const ofl_place_rule *rule = place_single_expert(stem, tensor) ? NULL : ofl_place_find(block_rules, OFL_COUNT_OF(block_rules), stem);
     apply(tensor, rule, (int32_t)block);
     if (tensor->role == OFL_ROLE_ATTN_POST_NORM && strcmp(model->architecture, "gpt-oss") == 0) tensor->role = OFL_ROLE_FFN_NORM;

@@ -20,11 +20,11 @@ typedef struct gguf_header {
 static ofl_status check_count(const ofl_reader *reader, const char *what, uint64_t count, uint64_t least, uint64_t most)
 {
     if (count > ofl_reader_left(reader) / least)
-        return ofl_fail(OFL_ERROR_FORMAT, "%s: the header says %llu %s, more than a file of %llu bytes can hold", reader->path, (unsigned long long)count, what,
-                        (unsigned long long)reader->end);
+        return ofl_fail(OFL_ERROR_FORMAT, "%s: the header says %llu %s, more than a file of %llu bytes can hold", reader->path,
+                        (unsigned long long)count, what, (unsigned long long)reader->end);
     if (count > most)
-        return ofl_fail(OFL_ERROR_UNSUPPORTED, "%s: the header says %llu %s; at most %llu can be read", reader->path, (unsigned long long)count, what,
-                        (unsigned long long)most);
+        return ofl_fail(OFL_ERROR_UNSUPPORTED, "%s: the header says %llu %s; at most %llu can be read", reader->path,
+                        (unsigned long long)count, what, (unsigned long long)most);
     return OFL_OK;
 }
 
@@ -32,7 +32,8 @@ static ofl_status check_version(const ofl_reader *reader, uint32_t version)
 {
     if (version == 2 || version == 3) return OFL_OK;
     if (version == 1) return ofl_fail(OFL_ERROR_UNSUPPORTED, "%s: GGUF version 1 is not read; convert the file to version 3", reader->path);
-    if ((version & 0xffff) == 0 && version != 0) return ofl_fail(OFL_ERROR_UNSUPPORTED, "%s: a big-endian GGUF file is not read; convert it", reader->path);
+    if ((version & 0xffff) == 0 && version != 0)
+        return ofl_fail(OFL_ERROR_UNSUPPORTED, "%s: a big-endian GGUF file is not read; convert it", reader->path);
     return ofl_fail(OFL_ERROR_UNSUPPORTED, "%s: GGUF version %u is not known; 2 and 3 are", reader->path, (unsigned)version);
 }
 
@@ -58,7 +59,8 @@ static ofl_status read_alignment(const ofl_reader *reader, const ofl_gguf_metada
     if (entry->type != OFL_GGUF_U32) return ofl_fail(OFL_ERROR_FORMAT, "%s: general.alignment is not of type u32", reader->path);
     uint64_t value = entry->value.u;
     if (value < 8 || value > MAX_ALIGNMENT || (value & (value - 1)) != 0)
-        return ofl_fail(OFL_ERROR_FORMAT, "%s: general.alignment is %llu; a power of two from 8 to %u is needed", reader->path, (unsigned long long)value, MAX_ALIGNMENT);
+        return ofl_fail(OFL_ERROR_FORMAT, "%s: general.alignment is %llu; a power of two from 8 to %u is needed", reader->path,
+                        (unsigned long long)value, MAX_ALIGNMENT);
     *out = (uint32_t)value;
     return OFL_OK;
 }
@@ -71,10 +73,12 @@ static ofl_status read_name(ofl_reader *reader, uint64_t index, char name[MAX_NA
     ofl_status status = ofl_reader_u64(reader, &bytes, what);
     if (status != OFL_OK) return status;
     if (bytes == 0 || bytes > MAX_NAME_BYTES)
-        return ofl_fail(OFL_ERROR_FORMAT, "%s: the name of %s is %llu bytes long; 1 to %u are allowed", reader->path, what, (unsigned long long)bytes, MAX_NAME_BYTES);
+        return ofl_fail(OFL_ERROR_FORMAT, "%s: the name of %s is %llu bytes long; 1 to %u are allowed", reader->path, what,
+                        (unsigned long long)bytes, MAX_NAME_BYTES);
     memset(name, 0, MAX_NAME_BYTES + 1);
     status = ofl_reader_take(reader, name, bytes, what);
-    if (status == OFL_OK && strlen(name) != bytes) return ofl_fail(OFL_ERROR_FORMAT, "%s: the name of %s has a NUL in it", reader->path, what);
+    if (status == OFL_OK && strlen(name) != bytes)
+        return ofl_fail(OFL_ERROR_FORMAT, "%s: the name of %s has a NUL in it", reader->path, what);
     draft->name = name;
     draft->name_bytes = bytes;
     return status;
@@ -85,10 +89,12 @@ static ofl_status read_dims(ofl_reader *reader, ofl_tensor_draft *draft)
     ofl_status status = ofl_reader_u32(reader, &draft->n_dims, draft->name);
     if (status != OFL_OK) return status;
     if (draft->n_dims > MAX_GGUF_DIMS)
-        return ofl_fail(OFL_ERROR_FORMAT, "%s: tensor %s has %u dimensions; at most %u are allowed", reader->path, draft->name, (unsigned)draft->n_dims, MAX_GGUF_DIMS);
+        return ofl_fail(OFL_ERROR_FORMAT, "%s: tensor %s has %u dimensions; at most %u are allowed", reader->path, draft->name,
+                        (unsigned)draft->n_dims, MAX_GGUF_DIMS);
     for (uint32_t i = 0; i < draft->n_dims && status == OFL_OK; i++) {
         status = ofl_reader_u64(reader, &draft->dims[i], draft->name);
-        if (status == OFL_OK && draft->dims[i] > INT64_MAX) status = ofl_fail(OFL_ERROR_FORMAT, "%s: tensor %s has a negative dimension", reader->path, draft->name);
+        if (status == OFL_OK && draft->dims[i] > INT64_MAX)
+            status = ofl_fail(OFL_ERROR_FORMAT, "%s: tensor %s has a negative dimension", reader->path, draft->name);
     }
     return status;
 }
@@ -135,7 +141,8 @@ static ofl_status read_tensors(ofl_model *model, ofl_reader *reader, uint64_t co
         ofl_status status = read_tensor(model, reader, i, file, alignment, &next);
         if (status != OFL_OK) return status;
     }
-    if (!ofl_align_u64(reader->position, alignment, &data_start)) return ofl_fail(OFL_ERROR_OVERFLOW, "%s: the header is too long", reader->path);
+    if (!ofl_align_u64(reader->position, alignment, &data_start))
+        return ofl_fail(OFL_ERROR_OVERFLOW, "%s: the header is too long", reader->path);
     for (uint64_t i = first; i < model->tensor_count; i++) {
         ofl_tensor *tensor = &model->tensors[i];
         if (!ofl_add_u64(data_start, tensor->at.offset, &tensor->at.offset) || !ofl_add_u64(tensor->at.offset, tensor->bytes, &needed))

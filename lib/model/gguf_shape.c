@@ -91,8 +91,9 @@ static ofl_status read_rope_type(keys *at)
 
 static bool rope_is_interleaved(const char *architecture)
 {
-    static const char *const names[] = {"llama", "llama4", "deepseek", "deepseek2", "command-r", "cohere2", "olmo", "chatglm", "granite", "granitemoe",
-                                        "minicpm", "mistral3", "baichuan", "internlm2", "xverse", "orion", "arctic", "ernie4_5"};
+    static const char *const names[] = {"llama",    "llama4",    "deepseek", "deepseek2",  "command-r", "cohere2",
+                                        "olmo",     "chatglm",   "granite",  "granitemoe", "minicpm",   "mistral3",
+                                        "baichuan", "internlm2", "xverse",   "orion",      "arctic",    "ernie4_5"};
     for (size_t i = 0; i < OFL_COUNT_OF(names); i++) {
         if (strcmp(architecture, names[i]) == 0) return true;
     }
@@ -105,10 +106,14 @@ static ofl_status read_rope(keys *at)
     shape->rope_pairing = rope_is_interleaved(at->model->architecture) ? OFL_ROPE_INTERLEAVED : OFL_ROPE_HALF;
     shape->rope_freq_base = 10000;
     shape->rope_dim = shape->head_dim_k;
-    const u32_field whole[] = {{"rope.dimension_count", &shape->rope_dim}, {"rope.scaling.original_context_length", &shape->rope_original_context}};
-    const double_field real[] = {{"rope.freq_base", &shape->rope_freq_base}, {"rope.scaling.factor", &shape->rope_factor},
-                                 {"rope.scaling.attn_factor", &shape->rope_attention_factor}, {"rope.scaling.yarn_attn_factor", &shape->rope_attention_factor},
-                                 {"rope.scaling.yarn_beta_fast", &shape->rope_beta_fast}, {"rope.scaling.yarn_beta_slow", &shape->rope_beta_slow}};
+    const u32_field whole[] = {{"rope.dimension_count", &shape->rope_dim},
+                               {"rope.scaling.original_context_length", &shape->rope_original_context}};
+    const double_field real[] = {{"rope.freq_base", &shape->rope_freq_base},
+                                 {"rope.scaling.factor", &shape->rope_factor},
+                                 {"rope.scaling.attn_factor", &shape->rope_attention_factor},
+                                 {"rope.scaling.yarn_attn_factor", &shape->rope_attention_factor},
+                                 {"rope.scaling.yarn_beta_fast", &shape->rope_beta_fast},
+                                 {"rope.scaling.yarn_beta_slow", &shape->rope_beta_slow}};
     ofl_status status = get_fields(at, whole, OFL_COUNT_OF(whole), real, OFL_COUNT_OF(real));
     return status == OFL_OK ? read_rope_type(at) : status;
 }
@@ -116,14 +121,19 @@ static ofl_status read_rope(keys *at)
 static ofl_status read_scales(keys *at)
 {
     ofl_model_shape *shape = &at->model->shape;
-    const double_field real[] = {{"attention.layer_norm_epsilon", &shape->norm_epsilon}, {"attention.layer_norm_rms_epsilon", &shape->norm_epsilon},
-                                 {"attention.scale", &shape->attention_scale}, {"attn_logit_softcapping", &shape->attention_softcap},
-                                 {"final_logit_softcapping", &shape->final_softcap}, {"embedding_scale", &shape->embedding_scale},
-                                 {"residual_scale", &shape->residual_scale}, {"logit_scale", &shape->logit_scale}};
+    const double_field real[] = {{"attention.layer_norm_epsilon", &shape->norm_epsilon},
+                                 {"attention.layer_norm_rms_epsilon", &shape->norm_epsilon},
+                                 {"attention.scale", &shape->attention_scale},
+                                 {"attn_logit_softcapping", &shape->attention_softcap},
+                                 {"final_logit_softcapping", &shape->final_softcap},
+                                 {"embedding_scale", &shape->embedding_scale},
+                                 {"residual_scale", &shape->residual_scale},
+                                 {"logit_scale", &shape->logit_scale}};
     ofl_status status = get_fields(at, NULL, 0, real, OFL_COUNT_OF(real));
     if (status != OFL_OK) return status;
     if (strncmp(at->model->architecture, "gemma", 5) == 0 && shape->embedding_scale == 0) shape->embedding_scale = sqrt(shape->hidden_size);
-    if (strncmp(at->model->architecture, "granite", 7) == 0 && shape->logit_scale != 0) shape->logit_scale = 1 / shape->logit_scale; /* stored as a divisor */
+    if (strncmp(at->model->architecture, "granite", 7) == 0 && shape->logit_scale != 0)
+        shape->logit_scale = 1 / shape->logit_scale; /* stored as a divisor */
     return OFL_OK;
 }
 
@@ -155,8 +165,11 @@ static ofl_status read_widths(keys *at)
     if (status != OFL_OK) return status;
     shape->ffn_size = largest(ffn, shape->block_count);
     ofl_free(ffn);
-    const u32_field whole[] = {{"embedding_length", &shape->hidden_size}, {"context_length", &context}, {"vocab_size", &shape->vocab_size},
-                               {"expert_count", &shape->expert_count}, {"expert_used_count", &shape->expert_used_count},
+    const u32_field whole[] = {{"embedding_length", &shape->hidden_size},
+                               {"context_length", &context},
+                               {"vocab_size", &shape->vocab_size},
+                               {"expert_count", &shape->expert_count},
+                               {"expert_used_count", &shape->expert_used_count},
                                {"expert_feed_forward_length", &expert_ffn}};
     status = get_fields(at, whole, OFL_COUNT_OF(whole), NULL, 0);
     shape->trained_context_tokens = context;
@@ -208,7 +221,8 @@ static ofl_status read_heads(keys *at, heads *out)
     shape->head_count = largest(out->query, shape->block_count);
     if (kv_given == 0) {
         memcpy(out->kv, out->query, (size_t)shape->block_count * sizeof *out->kv);
-        status = ofl_model_add_note(at->model, "attention.head_count_kv is not given: as many KV heads as heads (%u) are assumed", (unsigned)shape->head_count);
+        status = ofl_model_add_note(at->model, "attention.head_count_kv is not given: as many KV heads as heads (%u) are assumed",
+                                    (unsigned)shape->head_count);
     }
     shape->head_count_kv = largest(out->kv, shape->block_count);
     return status == OFL_OK ? check_heads(at, out) : status;

@@ -8,10 +8,14 @@ static const char *architecture_of(const ofl_hf_config *config)
 {
     static const struct {
         const char *model_type, *architecture;
-    } known[] = {{"llama", "llama"}, {"mistral", "llama"}, {"mixtral", "llama"}, {"smollm", "llama"}, {"qwen2", "qwen2"}, {"qwen2_moe", "qwen2moe"}, {"qwen3", "qwen3"},
-                 {"qwen3_moe", "qwen3moe"}, {"qwen3_next", "qwen3next"}, {"gemma3_text", "gemma3"}, {"gemma3n_text", "gemma3n"}, {"gemma4_text", "gemma4"},
-                 {"gpt_oss", "gpt-oss"}, {"deepseek_v2", "deepseek2"}, {"deepseek_v3", "deepseek2"}, {"kimi_k2", "deepseek2"}, {"llama4_text", "llama4"},
-                 {"glm4_moe", "glm4moe"}, {"gpt_bigcode", "starcoder"}, {"qwen2_5_vl", "qwen2vl"}, {"qwen2_5_vl_text", "qwen2vl"}, {"cohere", "command-r"}, {"falcon_h1", "falcon-h1"}};
+    } known[] = {{"llama", "llama"},           {"mistral", "llama"},         {"mixtral", "llama"},
+                 {"smollm", "llama"},          {"qwen2", "qwen2"},           {"qwen2_moe", "qwen2moe"},
+                 {"qwen3", "qwen3"},           {"qwen3_moe", "qwen3moe"},    {"qwen3_next", "qwen3next"},
+                 {"gemma3_text", "gemma3"},    {"gemma3n_text", "gemma3n"},  {"gemma4_text", "gemma4"},
+                 {"gpt_oss", "gpt-oss"},       {"deepseek_v2", "deepseek2"}, {"deepseek_v3", "deepseek2"},
+                 {"kimi_k2", "deepseek2"},     {"llama4_text", "llama4"},    {"glm4_moe", "glm4moe"},
+                 {"gpt_bigcode", "starcoder"}, {"qwen2_5_vl", "qwen2vl"},    {"qwen2_5_vl_text", "qwen2vl"},
+                 {"cohere", "command-r"},      {"falcon_h1", "falcon-h1"}};
     for (size_t i = 0; i < OFL_COUNT_OF(known); i++) {
         if (strcmp(config->model_type, known[i].model_type) == 0) return known[i].architecture;
     }

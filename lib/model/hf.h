@@ -10,7 +10,8 @@
 /* Reads one file's header: its tensors join the model, still without role. */
 ofl_status ofl_safetensors_read(ofl_model *model, const char *path);
 
-/* Finds the folder's safetensors files (by the index where there is one) and reads them. Tensors that the index does not name are dropped with a note. */
+/* Finds the folder's safetensors files (by the index where there is one) and reads them. Tensors that the index does not name are dropped
+ * with a note. */
 ofl_status ofl_hf_read_files(ofl_model *model, const char *folder);
 
 /* config.json, and in it the object that describes the text model. */
@@ -25,7 +26,8 @@ ofl_status ofl_hf_config_read(ofl_model *model, const char *path, ofl_hf_config 
 void ofl_hf_config_end(ofl_hf_config *config);
 /* The first of these keys ("a|b|c") that is given and not null: in the text model's object, then in the whole. NULL: none. */
 const cJSON *ofl_hf_find(const ofl_hf_config *config, const char *keys);
-/* Each leaves *out as it is when nothing is given. OFL_ERROR_FORMAT for what is no whole number below 2^32 (or no finite number, or no boolean). */
+/* Each leaves *out as it is when nothing is given. OFL_ERROR_FORMAT for what is no whole number below 2^32 (or no finite number, or no
+ * boolean). */
 ofl_status ofl_hf_get_u32(const ofl_hf_config *config, const char *keys, uint32_t *out);
 ofl_status ofl_hf_get_double(const ofl_hf_config *config, const char *keys, double *out);
 ofl_status ofl_hf_get_bool(const ofl_hf_config *config, const char *keys, bool *out);

@@ -14,12 +14,15 @@ static ofl_status read_text(const char *path, char **out)
 {
     ofl_reader reader;
     ofl_status status = ofl_reader_open(&reader, path);
-    if (status == OFL_ERROR_NOT_FOUND) return ofl_fail(OFL_ERROR_NOT_FOUND, "%s: is missing; a model folder holds it beside its safetensors files", path);
+    if (status == OFL_ERROR_NOT_FOUND)
+        return ofl_fail(OFL_ERROR_NOT_FOUND, "%s: is missing; a model folder holds it beside its safetensors files", path);
     if (status != OFL_OK) return status;
     uint64_t bytes = reader.end;
     char *text = NULL;
-    if (bytes > MAX_CONFIG_BYTES) status = ofl_fail(OFL_ERROR_UNSUPPORTED, "%s: %llu bytes; a config of at most 1 MiB is read", path, (unsigned long long)bytes);
-    else if ((text = ofl_alloc(bytes + 1, 1)) == NULL) status = ofl_fail(OFL_ERROR_HOST_MEMORY, "%s: out of host memory for reading it", path);
+    if (bytes > MAX_CONFIG_BYTES)
+        status = ofl_fail(OFL_ERROR_UNSUPPORTED, "%s: %llu bytes; a config of at most 1 MiB is read", path, (unsigned long long)bytes);
+    else if ((text = ofl_alloc(bytes + 1, 1)) == NULL)
+        status = ofl_fail(OFL_ERROR_HOST_MEMORY, "%s: out of host memory for reading it", path);
     else status = ofl_reader_take(&reader, text, bytes, "config.json");
     if (status == OFL_OK && strlen(text) != bytes) status = ofl_fail(OFL_ERROR_FORMAT, "%s: byte %zu is a NUL", path, strlen(text));
     ofl_reader_close(&reader);
@@ -63,7 +66,8 @@ static ofl_status prepare(const char *path, char *text)
             if (at == NULL) return ofl_fail(OFL_ERROR_FORMAT, "%s: a NUL in a string", path);
             continue;
         }
-        if ((*at == '[' || *at == '{') && ++depth > MAX_CONFIG_DEPTH) return ofl_fail(OFL_ERROR_FORMAT, "%s: nested more than %u deep", path, MAX_CONFIG_DEPTH);
+        if ((*at == '[' || *at == '{') && ++depth > MAX_CONFIG_DEPTH)
+            return ofl_fail(OFL_ERROR_FORMAT, "%s: nested more than %u deep", path, MAX_CONFIG_DEPTH);
         if ((*at == ']' || *at == '}') && depth > 0) depth--;
         at += replace_word(at);
     }
@@ -76,7 +80,8 @@ static ofl_status parse(const char *path, char *text, cJSON **out)
     ofl_status status = prepare(path, text);
     if (status != OFL_OK) return status;
     cJSON *tree = cJSON_ParseWithOpts(text, &end, 1);
-    if (tree == NULL) return ofl_fail(OFL_ERROR_FORMAT, "%s: no valid JSON at byte %lld", path, end != NULL ? (long long)(end - text) : 0LL);
+    if (tree == NULL)
+        return ofl_fail(OFL_ERROR_FORMAT, "%s: no valid JSON at byte %lld", path, end != NULL ? (long long)(end - text) : 0LL);
     if (!cJSON_IsObject(tree)) {
         cJSON_Delete(tree);
         return ofl_fail(OFL_ERROR_FORMAT, "%s: not an object", path);
@@ -147,7 +152,9 @@ const cJSON *ofl_hf_find(const ofl_hf_config *config, const char *keys)
 
 bool ofl_hf_number(const cJSON *item, uint32_t *out)
 {
-    if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0) || item->valuedouble > (double)UINT32_MAX || floor(item->valuedouble) != item->valuedouble) return false;
+    if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0) || item->valuedouble > (double)UINT32_MAX ||
+        floor(item->valuedouble) != item->valuedouble)
+        return false;
     *out = (uint32_t)item->valuedouble;
     return true;
 }
@@ -163,7 +170,8 @@ ofl_status ofl_hf_get_double(const ofl_hf_config *config, const char *keys, doub
 {
     const cJSON *item = ofl_hf_find(config, keys);
     if (item == NULL) return OFL_OK;
-    if (!cJSON_IsNumber(item) || !isfinite(item->valuedouble)) return ofl_fail(OFL_ERROR_FORMAT, "%s: \"%s\": a number is needed", config->path, item->string);
+    if (!cJSON_IsNumber(item) || !isfinite(item->valuedouble))
+        return ofl_fail(OFL_ERROR_FORMAT, "%s: \"%s\": a number is needed", config->path, item->string);
     *out = item->valuedouble;
     return OFL_OK;
 }

@@ -60,7 +60,8 @@ static ofl_status read_named_file(index_walk *walk, ofl_json_pull *pull, const c
     const char *path = join(walk->model, walk->folder, name);
     if (path == NULL) return ofl_model_out_of_memory(walk->model);
     status = ofl_safetensors_read(walk->model, path);
-    if (status == OFL_ERROR_NOT_FOUND) return ofl_fail(OFL_ERROR_NOT_FOUND, "%s: is missing, but the index names it for tensor %s", path, tensor);
+    if (status == OFL_ERROR_NOT_FOUND)
+        return ofl_fail(OFL_ERROR_NOT_FOUND, "%s: is missing, but the index names it for tensor %s", path, tensor);
     return status;
 }
 
@@ -149,8 +150,8 @@ static ofl_status note_dropped(ofl_model *model)
         dropped++;
     }
     if (dropped == 0) return OFL_OK;
-    return ofl_model_add_note(model, "%llu tensors of %llu bytes are in the files but not in the index, and are not counted: %s%s", (unsigned long long)dropped,
-                              (unsigned long long)bytes, first, dropped > 1 ? ", …" : "");
+    return ofl_model_add_note(model, "%llu tensors of %llu bytes are in the files but not in the index, and are not counted: %s%s",
+                              (unsigned long long)dropped, (unsigned long long)bytes, first, dropped > 1 ? ", …" : "");
 }
 
 static ofl_status read_index(ofl_model *model, const char *folder, const char *path)
@@ -202,15 +203,18 @@ static ofl_status list(const char *folder, listing *out)
 static ofl_status note_ignored(ofl_model *model, const listing *found)
 {
     if (found->count <= model->file_count) return OFL_OK;
-    return ofl_model_add_note(model, "%llu safetensors files are ignored, since %s does not name them", (unsigned long long)(found->count - model->file_count), INDEX_NAME);
+    return ofl_model_add_note(model, "%llu safetensors files are ignored, since %s does not name them",
+                              (unsigned long long)(found->count - model->file_count), INDEX_NAME);
 }
 
 static ofl_status read_only_file(ofl_model *model, const char *folder, const listing *found)
 {
     if (found->count == 0) return ofl_fail(OFL_ERROR_NOT_FOUND, "%s: holds no safetensors file", folder);
     if (found->count > 1)
-        return ofl_fail(OFL_ERROR_FORMAT, "%s: holds %llu safetensors files (%s, %s, …) and no %s: which of them make the model is not known; move the others away", folder,
-                        (unsigned long long)found->count, found->first, found->second, INDEX_NAME);
+        return ofl_fail(
+            OFL_ERROR_FORMAT,
+            "%s: holds %llu safetensors files (%s, %s, …) and no %s: which of them make the model is not known; move the others away",
+            folder, (unsigned long long)found->count, found->first, found->second, INDEX_NAME);
     const char *path = join(model, folder, found->first);
     return path != NULL ? ofl_safetensors_read(model, path) : ofl_model_out_of_memory(model);
 }

@@ -29,11 +29,19 @@ static ofl_status read_fields(const ofl_model *model, const ofl_hf_config *confi
     const struct {
         const char *keys;
         uint32_t *out;
-    } fields[] = {{"sliding_window", &out->window}, {"attention_chunk_size", &out->chunk}, {"max_window_layers", qwen ? &out->max_window_layers : NULL},
-                  {"sliding_window_pattern|_sliding_window_pattern", pattern ? &out->period : NULL}, {"full_attention_interval", &out->interval},
-                  {"attn_layer_period", &out->attention_period}, {"attn_layer_offset", &out->attention_offset}, {"kv_lora_rank", &out->latent_rank},
-                  {"qk_rope_head_dim", &out->latent_rope}, {"index_head_dim", &out->indexer}, {"num_kv_shared_layers", &out->shared},
-                  {"num_global_key_value_heads", &out->full_heads}, {"global_head_dim", &out->full_dim}};
+    } fields[] = {{"sliding_window", &out->window},
+                  {"attention_chunk_size", &out->chunk},
+                  {"max_window_layers", qwen ? &out->max_window_layers : NULL},
+                  {"sliding_window_pattern|_sliding_window_pattern", pattern ? &out->period : NULL},
+                  {"full_attention_interval", &out->interval},
+                  {"attn_layer_period", &out->attention_period},
+                  {"attn_layer_offset", &out->attention_offset},
+                  {"kv_lora_rank", &out->latent_rank},
+                  {"qk_rope_head_dim", &out->latent_rope},
+                  {"index_head_dim", &out->indexer},
+                  {"num_kv_shared_layers", &out->shared},
+                  {"num_global_key_value_heads", &out->full_heads},
+                  {"global_head_dim", &out->full_dim}};
     ofl_status status = ofl_hf_get_bool(config, "use_sliding_window", &out->use_window);
     for (size_t i = 0; i < OFL_COUNT_OF(fields) && status == OFL_OK; i++) {
         if (fields[i].out != NULL) status = ofl_hf_get_u32(config, fields[i].keys, fields[i].out);
@@ -63,15 +71,21 @@ static ofl_status read_mamba_state(const ofl_model *model, const ofl_hf_config *
     const struct {
         const char *keys;
         uint32_t *out;
-    } fields[] = {{"mamba_num_heads|n_mamba_heads|mamba_n_heads", &heads}, {"mamba_head_dim|mamba_headdim|mamba_d_head", automatic ? NULL : &head_dim},
-                  {"mamba_d_ssm", &width}, {"ssm_state_size|mamba_d_state|state_size", &state}, {"n_groups|mamba_ngroups|mamba_n_groups", &groups},
-                  {"conv_kernel|mamba_d_conv", &kernel}, {"mamba_expand|expand", &expand}};
+    } fields[] = {{"mamba_num_heads|n_mamba_heads|mamba_n_heads", &heads},
+                  {"mamba_head_dim|mamba_headdim|mamba_d_head", automatic ? NULL : &head_dim},
+                  {"mamba_d_ssm", &width},
+                  {"ssm_state_size|mamba_d_state|state_size", &state},
+                  {"n_groups|mamba_ngroups|mamba_n_groups", &groups},
+                  {"conv_kernel|mamba_d_conv", &kernel},
+                  {"mamba_expand|expand", &expand}};
     ofl_status status = OFL_OK;
     for (size_t i = 0; i < OFL_COUNT_OF(fields) && status == OFL_OK; i++) {
         if (fields[i].out != NULL) status = ofl_hf_get_u32(config, fields[i].keys, fields[i].out);
     }
     if (status != OFL_OK || state == 0) return status;
-    uint64_t inner = width > 0 ? width : heads > 0 && head_dim > 0 ? (uint64_t)heads * head_dim : (uint64_t)expand * model->shape.hidden_size;
+    uint64_t inner = width > 0                   ? width
+                     : heads > 0 && head_dim > 0 ? (uint64_t)heads * head_dim
+                                                 : (uint64_t)expand * model->shape.hidden_size;
     uint64_t channels = heads > 0 || second ? sum(inner, product(2, groups, state, 1)) : inner;
     *bytes_out = sum(product(inner, state, 4, 1), product(kernel > 0 ? kernel - 1 : 0, channels, 2, 1));
     return OFL_OK;
@@ -84,8 +98,11 @@ static ofl_status read_linear_state(const ofl_hf_config *config, uint64_t *bytes
     const struct {
         const char *keys;
         uint32_t *out;
-    } fields[] = {{"linear_num_value_heads", &values}, {"linear_num_key_heads", &keys}, {"linear_key_head_dim", &key_dim},
-                  {"linear_value_head_dim", &value_dim}, {"linear_conv_kernel_dim", &kernel}};
+    } fields[] = {{"linear_num_value_heads", &values},
+                  {"linear_num_key_heads", &keys},
+                  {"linear_key_head_dim", &key_dim},
+                  {"linear_value_head_dim", &value_dim},
+                  {"linear_conv_kernel_dim", &kernel}};
     ofl_status status = OFL_OK;
     for (size_t i = 0; i < OFL_COUNT_OF(fields) && status == OFL_OK; i++) status = ofl_hf_get_u32(config, fields[i].keys, fields[i].out);
     if (status != OFL_OK || values == 0) return status;
@@ -101,7 +118,8 @@ static ofl_status read_state(const ofl_model *model, const ofl_hf_config *config
     if (status == OFL_OK) status = read_linear_state(config, &fields->state_bytes);
     if (status == OFL_OK && fields->state_bytes == 0) status = read_mamba_state(model, config, &fields->state_bytes);
     if (short_conv > 0) fields->state_bytes = product(short_conv - 1, model->shape.hidden_size, 2, 1);
-    if (status == OFL_OK && fields->state_bytes == UINT64_MAX) return ofl_fail(OFL_ERROR_OVERFLOW, "%s: the recurrent state overflows 64 bits", config->path);
+    if (status == OFL_OK && fields->state_bytes == UINT64_MAX)
+        return ofl_fail(OFL_ERROR_OVERFLOW, "%s: the recurrent state overflows 64 bits", config->path);
     return status;
 }
 
@@ -110,26 +128,35 @@ static ofl_status kind_by_name(const ofl_hf_config *config, const cJSON *item, l
     static const struct {
         const char *name;
         layer_plan plan;
-    } known[] = {{"full_attention", {OFL_KV_FULL, false}},   {"attention", {OFL_KV_FULL, false}},         {"global_attention", {OFL_KV_FULL, false}},
-                 {"sliding_attention", {OFL_KV_SLIDING, false}}, {"local_attention", {OFL_KV_SLIDING, false}}, {"chunked_attention", {OFL_KV_CHUNKED, false}},
-                 {"linear_attention", {OFL_KV_NONE, true}},  {"mamba", {OFL_KV_NONE, true}},              {"mamba2", {OFL_KV_NONE, true}},
-                 {"conv", {OFL_KV_NONE, true}},              {"hybrid", {OFL_KV_FULL, true}},             {"mlp", {OFL_KV_NONE, false}},
+    } known[] = {{"full_attention", {OFL_KV_FULL, false}},
+                 {"attention", {OFL_KV_FULL, false}},
+                 {"global_attention", {OFL_KV_FULL, false}},
+                 {"sliding_attention", {OFL_KV_SLIDING, false}},
+                 {"local_attention", {OFL_KV_SLIDING, false}},
+                 {"chunked_attention", {OFL_KV_CHUNKED, false}},
+                 {"linear_attention", {OFL_KV_NONE, true}},
+                 {"mamba", {OFL_KV_NONE, true}},
+                 {"mamba2", {OFL_KV_NONE, true}},
+                 {"conv", {OFL_KV_NONE, true}},
+                 {"hybrid", {OFL_KV_FULL, true}},
+                 {"mlp", {OFL_KV_NONE, false}},
                  {"moe", {OFL_KV_NONE, false}}};
     for (size_t i = 0; i < OFL_COUNT_OF(known) && cJSON_IsString(item); i++) {
         if (strcmp(item->valuestring, known[i].name) != 0) continue;
         *out = known[i].plan;
         return OFL_OK;
     }
-    return ofl_fail(OFL_ERROR_UNSUPPORTED, "%s: a layer of type \"%s\" is not known", config->path, cJSON_IsString(item) ? item->valuestring : "?");
+    return ofl_fail(OFL_ERROR_UNSUPPORTED, "%s: a layer of type \"%s\" is not known", config->path,
+                    cJSON_IsString(item) ? item->valuestring : "?");
 }
 
 static ofl_status plan_by_names(const ofl_hf_config *config, const cJSON *names, layer_plan *plan, uint32_t blocks)
 {
     uint32_t i = 0;
     const cJSON *item;
-    if (!cJSON_IsArray(names) || cJSON_GetArraySize(names) != (int)blocks) return refuse(config, names->string, "one entry for each layer is needed");
-    cJSON_ArrayForEach(item, names)
-    {
+    if (!cJSON_IsArray(names) || cJSON_GetArraySize(names) != (int)blocks)
+        return refuse(config, names->string, "one entry for each layer is needed");
+    cJSON_ArrayForEach (item, names) {
         ofl_status status = kind_by_name(config, item, &plan[i++]);
         if (status != OFL_OK) return status;
     }
@@ -139,7 +166,8 @@ static ofl_status plan_by_names(const ofl_hf_config *config, const cJSON *names,
 /* "M-M*-": state, feed-forward alone, attention; E: experts alone. */
 static ofl_status plan_by_letters(const ofl_hf_config *config, const char *letters, layer_plan *plan, uint32_t blocks)
 {
-    if (strlen(letters) != blocks || strspn(letters, "M*-E") != blocks) return refuse(config, "hybrid_override_pattern", "one of M * - E for each layer is needed");
+    if (strlen(letters) != blocks || strspn(letters, "M*-E") != blocks)
+        return refuse(config, "hybrid_override_pattern", "one of M * - E for each layer is needed");
     for (uint32_t i = 0; i < blocks; i++) plan[i] = (layer_plan){letters[i] == '*' ? OFL_KV_FULL : OFL_KV_NONE, letters[i] == 'M'};
     return OFL_OK;
 }
@@ -149,8 +177,7 @@ static ofl_status plan_by_indices(const ofl_hf_config *config, const cJSON *indi
 {
     const cJSON *item;
     for (uint32_t i = 0; i < blocks; i++) plan[i] = (layer_plan){OFL_KV_NONE, true};
-    cJSON_ArrayForEach(item, indices)
-    {
+    cJSON_ArrayForEach (item, indices) {
         uint32_t index = 0;
         if (!ofl_hf_number(item, &index) || index >= blocks) return refuse(config, indices->string, "numbers of layers are needed");
         plan[index] = (layer_plan){OFL_KV_FULL, false};
@@ -198,13 +225,15 @@ static void plan_chunks(const ofl_hf_config *config, layer_plan *plan, uint32_t 
 static ofl_status plan_layers(const ofl_hf_config *config, const kv_fields *fields, layer_plan *plan, uint32_t blocks)
 {
     const char *letters = ofl_hf_get_text(config, "hybrid_override_pattern");
-    const cJSON *names = ofl_hf_find(config, "layer_types|layers_block_type"), *indices = ofl_hf_find(config, "full_attn_idxs|attn_layer_indices");
+    const cJSON *names = ofl_hf_find(config, "layer_types|layers_block_type"),
+                *indices = ofl_hf_find(config, "full_attn_idxs|attn_layer_indices");
     const cJSON *unknown = ofl_hf_find(config, "block_types|linear_attn_config|attn_type_list");
     bool recurrent = ofl_hf_is(config, "mamba") || ofl_hf_is(config, "falcon_mamba"), both = ofl_hf_is(config, "falcon_h1");
     if (letters[0] != '\0') return plan_by_letters(config, letters, plan, blocks);
     if (names != NULL) return plan_by_names(config, names, plan, blocks);
     if (indices != NULL) return plan_by_indices(config, indices, plan, blocks);
-    if (unknown != NULL) return ofl_fail(OFL_ERROR_UNSUPPORTED, "%s: \"%s\": layers of these kinds cannot be sized", config->path, unknown->string);
+    if (unknown != NULL)
+        return ofl_fail(OFL_ERROR_UNSUPPORTED, "%s: \"%s\": layers of these kinds cannot be sized", config->path, unknown->string);
     for (uint32_t i = 0; i < blocks; i++) {
         bool attention = fields->attention_period > 0 ? i % fields->attention_period == fields->attention_offset
                          : fields->interval > 0       ? (i + 1) % fields->interval == 0
@@ -248,7 +277,9 @@ static ofl_status apply_all(ofl_model *model, const ofl_hf_config *config, const
         without_window += windowed && model->kv[i].window_tokens == 0;
         if (i >= blocks - fields->shared) model->kv[i].kind = OFL_KV_SHARED;
     }
-    if (without_window > 0) return ofl_model_add_note(model, "%u layers slide, but no window is given: they are sized as keeping every token", (unsigned)without_window);
+    if (without_window > 0)
+        return ofl_model_add_note(model, "%u layers slide, but no window is given: they are sized as keeping every token",
+                                  (unsigned)without_window);
     return OFL_OK;
 }
 

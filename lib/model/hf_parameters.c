@@ -1,4 +1,5 @@
-/* What a checkpoint's elements stand for: several weights may be packed into one element, and scales are no weights. Bytes are never touched by this. */
+/* What a checkpoint's elements stand for: several weights may be packed into one element, and scales are no weights. Bytes are never
+ * touched by this. */
 #include "model/hf.h"
 
 #include <string.h>
@@ -11,8 +12,10 @@ static bool ends(const char *name, const char *ending)
 
 static bool is_scale(const char *name)
 {
-    static const char *const endings[] = {".weight_scale_inv", ".weight_scale", ".weight_scale_2", ".input_scale", ".scales", "_scales", ".qzeros", ".g_idx",
-                                          ".weight_zero_point", ".weight_shape", ".weight_g_idx", ".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map"};
+    static const char *const endings[] = {
+        ".weight_scale_inv", ".weight_scale", ".weight_scale_2", ".input_scale",       ".scales",
+        "_scales",           ".qzeros",       ".g_idx",          ".weight_zero_point", ".weight_shape",
+        ".weight_g_idx",     ".absmax",       ".quant_map",      ".nested_absmax",     ".nested_quant_map"};
     for (size_t i = 0; i < OFL_COUNT_OF(endings); i++) {
         if (ends(name, endings[i])) return true;
     }
@@ -26,8 +29,7 @@ static ofl_status read_bits(const ofl_hf_config *config, uint32_t *bits_out)
     const cJSON *bits = cJSON_GetObjectItemCaseSensitive(quantisation, "bits");
     const cJSON *group;
     if (bits == NULL) bits = cJSON_GetObjectItemCaseSensitive(quantisation, "w_bit");
-    cJSON_ArrayForEach(group, cJSON_GetObjectItemCaseSensitive(quantisation, "config_groups"))
-    {
+    cJSON_ArrayForEach (group, cJSON_GetObjectItemCaseSensitive(quantisation, "config_groups")) {
         const cJSON *weights = cJSON_GetObjectItemCaseSensitive(group, "weights");
         if (bits == NULL) bits = cJSON_GetObjectItemCaseSensitive(weights, "num_bits");
     }
@@ -58,11 +60,13 @@ ofl_status ofl_hf_count_parameters(ofl_model *model, const ofl_hf_config *config
         uint64_t elements = packed_weights(tensor, config, bits);
         packed += elements > 0;
         if (elements == 0) elements = ofl_tensor_elements(tensor);
-        if (!ofl_add_u64(parameters, elements, &parameters)) return ofl_fail(OFL_ERROR_OVERFLOW, "model %s: its elements overflow 64 bits", model->path);
+        if (!ofl_add_u64(parameters, elements, &parameters))
+            return ofl_fail(OFL_ERROR_OVERFLOW, "model %s: its elements overflow 64 bits", model->path);
     }
     if (status != OFL_OK) return status;
     model->shape.parameter_count = parameters;
     if (packed == 0) return OFL_OK;
-    return ofl_model_add_note(model, "%llu tensors hold packed weights: parameters are counted unpacked, without scales; bytes are those of the files",
-                              (unsigned long long)packed);
+    return ofl_model_add_note(
+        model, "%llu tensors hold packed weights: parameters are counted unpacked, without scales; bytes are those of the files",
+        (unsigned long long)packed);
 }

@@ -27,9 +27,9 @@ static const ofl_place_rule block_rules[] = {
     {"mlp.router.weight", OFL_ROLE_FFN_ROUTER, OFL_CLASS_DENSE},
     {"block_sparse_moe.gate.weight", OFL_ROLE_FFN_ROUTER, OFL_CLASS_DENSE},
     {"feed_forward.router.weight", OFL_ROLE_FFN_ROUTER, OFL_CLASS_DENSE},
-    {"self_attn.rotary_emb.inv_freq", OFL_ROLE_OTHER, OFL_CLASS_UNUSED},  /* buffers that some writers leave in */
+    {"self_attn.rotary_emb.inv_freq", OFL_ROLE_OTHER, OFL_CLASS_UNUSED}, /* buffers that some writers leave in */
     {"attention.rotary_emb.inv_freq", OFL_ROLE_OTHER, OFL_CLASS_UNUSED},
-    {"attn.bias", OFL_ROLE_OTHER, OFL_CLASS_UNUSED},                      /* a causal mask; real biases are attn.c_attn.bias */
+    {"attn.bias", OFL_ROLE_OTHER, OFL_CLASS_UNUSED}, /* a causal mask; real biases are attn.c_attn.bias */
     {"attn.masked_bias", OFL_ROLE_OTHER, OFL_CLASS_UNUSED},
     {"attention.bias", OFL_ROLE_OTHER, OFL_CLASS_UNUSED},
     {"attention.masked_bias", OFL_ROLE_OTHER, OFL_CLASS_UNUSED},
@@ -82,9 +82,25 @@ static const ofl_place_rule output_rules[] = {
 };
 
 /* Parts of a name that mean another modality or a prediction block. */
-static const char *const unused_parts[] = {"visual", "vision_model", "vision_tower", "vision_encoder", "vision_adapter", "vision_language_adapter", "vit",
-                                           "multi_modal_projector", "mm_projector", "embed_vision", "embed_audio", "audio_tower", "audio_model", "talker",
-                                           "token2wav", "code2wav", "image_newline", "patch_merger", "mtp"};
+static const char *const unused_parts[] = {"visual",
+                                           "vision_model",
+                                           "vision_tower",
+                                           "vision_encoder",
+                                           "vision_adapter",
+                                           "vision_language_adapter",
+                                           "vit",
+                                           "multi_modal_projector",
+                                           "mm_projector",
+                                           "embed_vision",
+                                           "embed_audio",
+                                           "audio_tower",
+                                           "audio_model",
+                                           "talker",
+                                           "token2wav",
+                                           "code2wav",
+                                           "image_newline",
+                                           "patch_merger",
+                                           "mtp"};
 
 static bool has_part(const char *name, const char *part)
 {
@@ -116,7 +132,8 @@ static const char *pass_any(const char *text, const char *const *words, size_t c
 
 static const char *pass_prefixes(const char *name)
 {
-    static const char *const prefixes[] = {"model.", "language_model.", "transformer.", "backbone.", "decoder.", "gpt_neox.", "thinker.", "text_model.", "llm."};
+    static const char *const prefixes[] = {"model.",    "language_model.", "transformer.", "backbone.", "decoder.",
+                                           "gpt_neox.", "thinker.",        "text_model.",  "llm."};
     for (const char *rest = name; rest != NULL; rest = pass_any(rest, prefixes, OFL_COUNT_OF(prefixes))) name = rest;
     return name;
 }
@@ -135,8 +152,9 @@ static void place_expert(ofl_tensor *tensor, const char *stem)
     static const struct {
         const char *part;
         ofl_tensor_role role;
-    } known[] = {{"gate_proj", OFL_ROLE_FFN_GATE}, {"w1", OFL_ROLE_FFN_GATE}, {"linear", OFL_ROLE_FFN_GATE}, {"up_proj", OFL_ROLE_FFN_UP}, {"w3", OFL_ROLE_FFN_UP},
-                 {"linear_v", OFL_ROLE_FFN_UP}, {"down_proj", OFL_ROLE_FFN_DOWN}, {"w2", OFL_ROLE_FFN_DOWN}, {"linear_1", OFL_ROLE_FFN_DOWN}};
+    } known[] = {{"gate_proj", OFL_ROLE_FFN_GATE}, {"w1", OFL_ROLE_FFN_GATE}, {"linear", OFL_ROLE_FFN_GATE},
+                 {"up_proj", OFL_ROLE_FFN_UP},     {"w3", OFL_ROLE_FFN_UP},   {"linear_v", OFL_ROLE_FFN_UP},
+                 {"down_proj", OFL_ROLE_FFN_DOWN}, {"w2", OFL_ROLE_FFN_DOWN}, {"linear_1", OFL_ROLE_FFN_DOWN}};
     const char *ending = strrchr(stem, '.');
     tensor->tensor_class = OFL_CLASS_EXPERT;
     tensor->role = OFL_ROLE_FFN_OTHER;
@@ -156,7 +174,10 @@ static void apply(ofl_tensor *tensor, const ofl_place_rule *rule, int32_t block)
 }
 
 /* Families that put a norm after attention under the name that others use for the one before the feed-forward. */
-static bool has_post_norms(const ofl_hf_config *config) { return ofl_hf_is(config, "gemma") || ofl_hf_is(config, "olmo2") || ofl_hf_is(config, "olmo3"); }
+static bool has_post_norms(const ofl_hf_config *config)
+{
+    return ofl_hf_is(config, "gemma") || ofl_hf_is(config, "olmo2") || ofl_hf_is(config, "olmo3");
+}
 
 static ofl_status place_in_block(ofl_model *model, const ofl_hf_config *config, ofl_tensor *tensor, uint32_t block, const char *stem)
 {
@@ -165,7 +186,8 @@ static ofl_status place_in_block(ofl_model *model, const ofl_hf_config *config, 
                         (unsigned)model->shape.block_count, config->path);
     apply(tensor, ofl_place_find(block_rules, OFL_COUNT_OF(block_rules), stem), (int32_t)block);
     if (has_part(stem, "experts")) place_expert(tensor, stem);
-    if (tensor->role == OFL_ROLE_FFN_NORM && strncmp(stem, "post", 4) == 0 && has_post_norms(config)) tensor->role = OFL_ROLE_ATTN_POST_NORM;
+    if (tensor->role == OFL_ROLE_FFN_NORM && strncmp(stem, "post", 4) == 0 && has_post_norms(config))
+        tensor->role = OFL_ROLE_ATTN_POST_NORM;
     if (block >= model->shape.block_count) tensor->tensor_class = OFL_CLASS_UNUSED;
     return OFL_OK;
 }
@@ -188,7 +210,8 @@ static ofl_status place(ofl_model *model, const ofl_hf_config *config, ofl_tenso
 ofl_status ofl_hf_place_tensors(ofl_model *model, const ofl_hf_config *config)
 {
     ofl_status status = ofl_hf_get_u32(config, "num_nextn_predict_layers|mtp_num_hidden_layers", &model->prediction_blocks);
-    if (model->prediction_blocks > OFL_MODEL_MAX_BLOCKS) return ofl_fail(OFL_ERROR_FORMAT, "%s: num_nextn_predict_layers is too large", config->path);
+    if (model->prediction_blocks > OFL_MODEL_MAX_BLOCKS)
+        return ofl_fail(OFL_ERROR_FORMAT, "%s: num_nextn_predict_layers is too large", config->path);
     for (uint64_t i = 0; i < model->tensor_count && status == OFL_OK; i++) status = place(model, config, &model->tensors[i]);
     return status;
 }

@@ -19,7 +19,8 @@ typedef struct double_field {
     double *out;
 } double_field;
 
-static ofl_status get_fields(const ofl_hf_config *config, const u32_field *whole, size_t whole_count, const double_field *real, size_t real_count)
+static ofl_status get_fields(const ofl_hf_config *config, const u32_field *whole, size_t whole_count, const double_field *real,
+                             size_t real_count)
 {
     ofl_status status = OFL_OK;
     for (size_t i = 0; i < whole_count && status == OFL_OK; i++) status = ofl_hf_get_u32(config, whole[i].keys, whole[i].out);
@@ -33,8 +34,7 @@ static ofl_status read_ffn(ofl_model *model, const ofl_hf_config *config)
     const cJSON *item = ofl_hf_find(config, "intermediate_size|n_inner|ffn_dim|ffn_hidden_size|block_ff_dim"), *one;
     uint32_t width = 0, most = 0;
     if (cJSON_IsArray(item)) {
-        cJSON_ArrayForEach(one, item)
-        {
+        cJSON_ArrayForEach (one, item) {
             if (!ofl_hf_number(one, &width)) return refuse(config, item->string, "whole numbers are needed");
             most = width > most ? width : most;
         }
@@ -52,15 +52,18 @@ static ofl_status read_widths(ofl_model *model, const ofl_hf_config *config)
 {
     ofl_model_shape *shape = &model->shape;
     uint32_t context = ofl_hf_is(config, "falcon") ? 2048 : 0; /* falcon's own default, often not written */
-    const u32_field whole[] = {{"num_hidden_layers|n_layer|n_layers|num_layers", &shape->block_count}, {"hidden_size|n_embd|d_model", &shape->hidden_size},
-                               {"vocab_size", &shape->vocab_size}, {"max_position_embeddings|n_positions|n_ctx|max_seq_len|max_sequence_length|seq_length", &context},
+    const u32_field whole[] = {{"num_hidden_layers|n_layer|n_layers|num_layers", &shape->block_count},
+                               {"hidden_size|n_embd|d_model", &shape->hidden_size},
+                               {"vocab_size", &shape->vocab_size},
+                               {"max_position_embeddings|n_positions|n_ctx|max_seq_len|max_sequence_length|seq_length", &context},
                                {"num_local_experts|num_experts|n_routed_experts|moe_num_experts", &shape->expert_count},
                                {"num_experts_per_tok|experts_per_token|top_k_experts|moe_topk|moe_k", &shape->expert_used_count}};
     ofl_status status = get_fields(config, whole, OFL_COUNT_OF(whole), NULL, 0);
     if (status != OFL_OK) return status;
     if (shape->block_count == 0) shape->block_count = (uint32_t)strlen(ofl_hf_get_text(config, "hybrid_override_pattern"));
     shape->trained_context_tokens = context;
-    if (shape->block_count == 0 || shape->block_count > OFL_MODEL_MAX_BLOCKS) return refuse(config, "num_hidden_layers", "a number from 1 to 65536 is needed");
+    if (shape->block_count == 0 || shape->block_count > OFL_MODEL_MAX_BLOCKS)
+        return refuse(config, "num_hidden_layers", "a number from 1 to 65536 is needed");
     if (shape->hidden_size == 0) return refuse(config, "hidden_size", "missing or 0");
     return read_ffn(model, config);
 }
@@ -72,7 +75,9 @@ static ofl_status read_old_kv_heads(const ofl_hf_config *config, uint32_t *kv_he
     ofl_status status = ofl_hf_get_bool(config, "multi_query|multi_query_attention", &multi);
     if (status == OFL_OK) status = ofl_hf_get_bool(config, "new_decoder_architecture", &grouped);
     if (status != OFL_OK) return status;
-    const char *keys = ofl_hf_is(config, "falcon") && !grouped ? "num_key_value_heads" : "num_key_value_heads|num_kv_heads|n_head_kv|multi_query_group_num|kv_n_heads";
+    const char *keys = ofl_hf_is(config, "falcon") && !grouped
+                           ? "num_key_value_heads"
+                           : "num_key_value_heads|num_kv_heads|n_head_kv|multi_query_group_num|kv_n_heads";
     if (multi && !grouped) *kv_heads = 1;
     return ofl_hf_get_u32(config, keys, kv_heads);
 }
@@ -91,9 +96,11 @@ static ofl_status read_heads(ofl_model *model, const ofl_hf_config *config)
     if (shape->head_count == 0) return refuse(config, "num_attention_heads", "missing or 0");
     if (kv_heads == UINT32_MAX) {
         kv_heads = shape->head_count;
-        status = ofl_model_add_note(model, "num_key_value_heads is not given: as many KV heads as heads (%u) are assumed", (unsigned)kv_heads);
+        status =
+            ofl_model_add_note(model, "num_key_value_heads is not given: as many KV heads as heads (%u) are assumed", (unsigned)kv_heads);
     }
-    if (kv_heads == 0 || kv_heads > shape->head_count || shape->head_count % kv_heads != 0) return refuse(config, "num_key_value_heads", "not a divisor of num_attention_heads");
+    if (kv_heads == 0 || kv_heads > shape->head_count || shape->head_count % kv_heads != 0)
+        return refuse(config, "num_key_value_heads", "not a divisor of num_attention_heads");
     shape->head_count_kv = kv_heads;
     return status;
 }
@@ -104,8 +111,11 @@ static ofl_status read_head_dims(ofl_model *model, const ofl_hf_config *config)
     uint32_t latent = 0, nope = 0, rope = 0, value = 0;
     if (shape->head_count == 0) return OFL_OK;
     shape->head_dim_k = shape->hidden_size / shape->head_count;
-    const u32_field whole[] = {{"head_dim|attention_head_dim|kv_channels", &shape->head_dim_k}, {"kv_lora_rank", &latent}, {"qk_nope_head_dim", &nope},
-                               {"qk_rope_head_dim", &rope}, {"v_head_dim", &value}};
+    const u32_field whole[] = {{"head_dim|attention_head_dim|kv_channels", &shape->head_dim_k},
+                               {"kv_lora_rank", &latent},
+                               {"qk_nope_head_dim", &nope},
+                               {"qk_rope_head_dim", &rope},
+                               {"v_head_dim", &value}};
     ofl_status status = get_fields(config, whole, OFL_COUNT_OF(whole), NULL, 0);
     shape->head_dim_v = shape->head_dim_k;
     if (latent > 0) {
@@ -138,8 +148,8 @@ static ofl_status read_rope_type(ofl_model *model, const cJSON *rope)
     static const struct {
         const char *name;
         ofl_rope_scaling scaling;
-    } known[] = {{"default", OFL_ROPE_NONE}, {"mrope", OFL_ROPE_NONE}, {"linear", OFL_ROPE_LINEAR}, {"llama3", OFL_ROPE_LLAMA3},
-                 {"yarn", OFL_ROPE_YARN}, {"longrope", OFL_ROPE_LONGROPE}, {"su", OFL_ROPE_LONGROPE}, {"dynamic", OFL_ROPE_DYNAMIC}};
+    } known[] = {{"default", OFL_ROPE_NONE}, {"mrope", OFL_ROPE_NONE},        {"linear", OFL_ROPE_LINEAR}, {"llama3", OFL_ROPE_LLAMA3},
+                 {"yarn", OFL_ROPE_YARN},    {"longrope", OFL_ROPE_LONGROPE}, {"su", OFL_ROPE_LONGROPE},   {"dynamic", OFL_ROPE_DYNAMIC}};
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(rope, "rope_type");
     if (!cJSON_IsString(type)) type = cJSON_GetObjectItemCaseSensitive(rope, "type");
     if (!cJSON_IsString(type)) return OFL_OK;
@@ -157,7 +167,8 @@ static ofl_status read_rope(ofl_model *model, const ofl_hf_config *config)
     double part = 1, original = 0;
     shape->rope_pairing = OFL_ROPE_HALF;
     shape->rope_freq_base = 10000;
-    const double_field real[] = {{"rope_theta|rotary_emb_base", &shape->rope_freq_base}, {"partial_rotary_factor|rotary_pct|rope_pct", &part},
+    const double_field real[] = {{"rope_theta|rotary_emb_base", &shape->rope_freq_base},
+                                 {"partial_rotary_factor|rotary_pct|rope_pct", &part},
                                  {"original_max_position_embeddings", &original}};
     ofl_status status = get_fields(config, NULL, 0, real, OFL_COUNT_OF(real));
     if (status != OFL_OK) return status;
@@ -166,7 +177,8 @@ static ofl_status read_rope(ofl_model *model, const ofl_hf_config *config)
     part = number_in(rope, "partial_rotary_factor", part);
     original = number_in(rope, "original_max_position_embeddings", original);
     if (!(part > 0) || part > 1) return refuse(config, "partial_rotary_factor", "a number above 0 and up to 1 is needed");
-    if (!(original >= 0) || original > UINT32_MAX) return refuse(config, "original_max_position_embeddings", "a whole number below 2^32 is needed");
+    if (!(original >= 0) || original > UINT32_MAX)
+        return refuse(config, "original_max_position_embeddings", "a whole number below 2^32 is needed");
     shape->rope_dim = (uint32_t)(shape->head_dim_k * part);
     status = ofl_hf_get_u32(config, "qk_rope_head_dim", &shape->rope_dim);
     shape->rope_original_context = (uint32_t)original;
@@ -183,12 +195,16 @@ static ofl_status read_scales(ofl_model *model, const ofl_hf_config *config)
 {
     ofl_model_shape *shape = &model->shape;
     double query_scalar = 0, divisor = 0;
-    const double_field real[] = {{"rms_norm_eps|layer_norm_epsilon|layer_norm_eps|norm_epsilon|layernorm_epsilon|norm_eps", &shape->norm_epsilon},
-                                 {"query_pre_attn_scalar", &query_scalar}, {"attention_multiplier", &shape->attention_scale},
-                                 {"attn_logit_softcapping", &shape->attention_softcap}, {"final_logit_softcapping", &shape->final_softcap},
-                                 {"embedding_multiplier|scale_emb|embedding_multiplier_scale", &shape->embedding_scale},
-                                 {"residual_multiplier", &shape->residual_scale}, {"logits_scaling", &divisor},
-                                 {"logit_scale|output_multiplier_scale|lm_head_multiplier", &shape->logit_scale}};
+    const double_field real[] = {
+        {"rms_norm_eps|layer_norm_epsilon|layer_norm_eps|norm_epsilon|layernorm_epsilon|norm_eps", &shape->norm_epsilon},
+        {"query_pre_attn_scalar", &query_scalar},
+        {"attention_multiplier", &shape->attention_scale},
+        {"attn_logit_softcapping", &shape->attention_softcap},
+        {"final_logit_softcapping", &shape->final_softcap},
+        {"embedding_multiplier|scale_emb|embedding_multiplier_scale", &shape->embedding_scale},
+        {"residual_multiplier", &shape->residual_scale},
+        {"logits_scaling", &divisor},
+        {"logit_scale|output_multiplier_scale|lm_head_multiplier", &shape->logit_scale}};
     ofl_status status = get_fields(config, NULL, 0, real, OFL_COUNT_OF(real));
     if (query_scalar > 0) shape->attention_scale = 1 / sqrt(query_scalar);
     if (divisor > 0) shape->logit_scale = 1 / divisor;

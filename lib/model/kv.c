@@ -1,7 +1,10 @@
 /* KV geometry: one function of (layer, context, type). Everything that sizes a cache comes through here. */
 #include "model/model.h"
 
-static ofl_status overflow(void) { return ofl_fail(OFL_ERROR_OVERFLOW, "the KV cache takes more bytes than 64 bits can count; use a shorter context"); }
+static ofl_status overflow(void)
+{
+    return ofl_fail(OFL_ERROR_OVERFLOW, "the KV cache takes more bytes than 64 bits can count; use a shorter context");
+}
 
 /* One token's K or V row; block types are padded to whole blocks. */
 static bool row_bytes(ofl_kv_type type, uint64_t elements, uint64_t *out)
@@ -38,7 +41,8 @@ static bool layer_bytes(const ofl_kv_layer *layer, ofl_kv_type type, uint64_t co
 
 ofl_status ofl_kv_layer_check(const ofl_kv_layer *layer, uint32_t index)
 {
-    if ((unsigned)layer->kind > OFL_KV_NONE) return ofl_fail(OFL_ERROR_ARGUMENT, "KV layer %u: kind %d is not known", (unsigned)index, (int)layer->kind);
+    if ((unsigned)layer->kind > OFL_KV_NONE)
+        return ofl_fail(OFL_ERROR_ARGUMENT, "KV layer %u: kind %d is not known", (unsigned)index, (int)layer->kind);
     if ((layer->kind == OFL_KV_SLIDING || layer->kind == OFL_KV_CHUNKED) && layer->window_tokens == 0)
         return ofl_fail(OFL_ERROR_ARGUMENT, "KV layer %u: a window of 0 tokens", (unsigned)index);
     return OFL_OK;

@@ -30,7 +30,8 @@ static ofl_status open_file(const char *path, ofl_model **out)
     if (count < 4) return ofl_fail(OFL_ERROR_FORMAT, "%s: %zu bytes are too short for a model", path, count);
     if (memcmp(start, "GGUF", 4) == 0) return ofl_gguf_open(path, out);
     if (begins_object(start, count)) return ofl_description_open(path, out);
-    if (is_safetensors(start, count)) return ofl_fail(OFL_ERROR_FORMAT, "%s: a safetensors file alone is no model; give the folder that holds it and config.json", path);
+    if (is_safetensors(start, count))
+        return ofl_fail(OFL_ERROR_FORMAT, "%s: a safetensors file alone is no model; give the folder that holds it and config.json", path);
     return ofl_fail(OFL_ERROR_FORMAT, "%s: not a model: neither GGUF nor a description in JSON", path);
 }
 
@@ -43,7 +44,8 @@ ofl_status ofl_model_open(const char *path, ofl_model **out)
     if (path == NULL || path[0] == '\0') return ofl_fail(OFL_ERROR_ARGUMENT, "open a model: no path given");
     if (stat(path, &about) != 0) {
         ofl_status status = errno == ENOENT || errno == ENOTDIR ? OFL_ERROR_NOT_FOUND : OFL_ERROR_IO;
-        return ofl_fail_code(status, errno, "%s: %s; give the path of a GGUF file, a Hugging Face folder or a description", path, strerror(errno));
+        return ofl_fail_code(status, errno, "%s: %s; give the path of a GGUF file, a Hugging Face folder or a description", path,
+                             strerror(errno));
     }
     ofl_status status = S_ISDIR(about.st_mode) ? ofl_hf_open(path, &model) : open_file(path, &model);
     if (status == OFL_OK) *out = model;

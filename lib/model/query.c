@@ -113,7 +113,9 @@ static ofl_status read_all(const ofl_model_file *file, int descriptor, uint64_t 
     while (bytes > 0) {
         ssize_t got = pread(descriptor, to, (size_t)ofl_min_u64(bytes, UINT64_C(1) << 30), (off_t)offset);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return ofl_fail_code(OFL_ERROR_IO, errno, "%s: cannot read at %llu: %s", file->path, (unsigned long long)offset, strerror(errno));
+        if (got < 0)
+            return ofl_fail_code(OFL_ERROR_IO, errno, "%s: cannot read at %llu: %s", file->path, (unsigned long long)offset,
+                                 strerror(errno));
         if (got == 0) return ofl_fail(OFL_ERROR_IO, "%s: ends at %llu, data were expected there", file->path, (unsigned long long)offset);
         to += got;
         offset += (uint64_t)got;
@@ -144,7 +146,8 @@ ofl_status ofl_model_tensor_read(const ofl_model *model, uint32_t index, uint64_
     if (bytes == 0) return OFL_OK;
     if (tensor->file != OFL_NO_FILE) return read_file(&model->files[tensor->file], tensor->at.offset + offset, bytes, to);
     if (tensor->at.data == NULL)
-        return ofl_fail(OFL_ERROR_IO, "tensor %s: model %s is a description without data; it can be planned, not run", tensor->name, model->name);
+        return ofl_fail(OFL_ERROR_IO, "tensor %s: model %s is a description without data; it can be planned, not run", tensor->name,
+                        model->name);
     memcpy(to, (const char *)tensor->at.data + offset, (size_t)bytes);
     return OFL_OK;
 }

@@ -57,7 +57,8 @@ static ofl_status read_field(ofl_json_pull *pull, entry *out)
 {
     const char *key = ofl_json_pull_text(pull);
     bool dtype = strcmp(key, "dtype") == 0, shape = strcmp(key, "shape") == 0, offsets = strcmp(key, "data_offsets") == 0;
-    if ((dtype && out->has_dtype) || (shape && out->has_shape) || (offsets && out->has_offsets)) return refuse(pull->reader, out, "a field is given twice");
+    if ((dtype && out->has_dtype) || (shape && out->has_shape) || (offsets && out->has_offsets))
+        return refuse(pull->reader, out, "a field is given twice");
     if (dtype) return read_dtype(pull, out);
     if (shape) return read_shape(pull, out);
     if (offsets) return read_offsets(pull, out);
@@ -69,15 +70,15 @@ static ofl_status check_entry(const ofl_reader *reader, entry *from, uint64_t da
     uint64_t bytes = 0;
     if (!from->has_dtype || !from->has_shape || !from->has_offsets) return refuse(reader, from, "dtype, shape or data_offsets are missing");
     if (from->begin > from->end || from->end > data_bytes)
-        return ofl_fail(OFL_ERROR_FORMAT, "%s: tensor %s: data_offsets %llu to %llu lie outside the %llu bytes of data", reader->path, from->draft.name,
-                        (unsigned long long)from->begin, (unsigned long long)from->end, (unsigned long long)data_bytes);
+        return ofl_fail(OFL_ERROR_FORMAT, "%s: tensor %s: data_offsets %llu to %llu lie outside the %llu bytes of data", reader->path,
+                        from->draft.name, (unsigned long long)from->begin, (unsigned long long)from->end, (unsigned long long)data_bytes);
     if (!ofl_dtype_from_name(from->dtype, &from->draft.dtype) || ofl_dtype_block_elements(from->draft.dtype) != 1)
         return ofl_fail(OFL_ERROR_UNSUPPORTED, "%s: tensor %s: dtype \"%s\" is not known", reader->path, from->draft.name, from->dtype);
     ofl_status status = ofl_tensor_bytes(from->draft.name, from->draft.dtype, from->draft.n_dims, from->draft.dims, &bytes);
     if (status != OFL_OK) return ofl_fail(status, "%s: %s", reader->path, ofl_error_message());
     if (bytes != from->end - from->begin)
-        return ofl_fail(OFL_ERROR_FORMAT, "%s: tensor %s: its shape takes %llu bytes, its data_offsets span %llu", reader->path, from->draft.name,
-                        (unsigned long long)bytes, (unsigned long long)(from->end - from->begin));
+        return ofl_fail(OFL_ERROR_FORMAT, "%s: tensor %s: its shape takes %llu bytes, its data_offsets span %llu", reader->path,
+                        from->draft.name, (unsigned long long)bytes, (unsigned long long)(from->end - from->begin));
     return OFL_OK;
 }
 
@@ -144,12 +145,14 @@ static ofl_status check_cover(const ofl_model *model, const ofl_reader *reader, 
     for (uint64_t i = 0; i < count && status == OFL_OK; i++) {
         const ofl_tensor *tensor = &model->tensors[order[i]];
         if (tensor->at.offset != next)
-            status = ofl_fail(OFL_ERROR_FORMAT, "%s: tensor %s: begins at byte %llu of the data, but %llu is where the one before it ends", reader->path,
-                              tensor->name, (unsigned long long)(tensor->at.offset - data_start), (unsigned long long)(next - data_start));
+            status = ofl_fail(OFL_ERROR_FORMAT, "%s: tensor %s: begins at byte %llu of the data, but %llu is where the one before it ends",
+                              reader->path, tensor->name, (unsigned long long)(tensor->at.offset - data_start),
+                              (unsigned long long)(next - data_start));
         next = tensor->at.offset + tensor->bytes; /* both within the file */
     }
     if (status == OFL_OK && next != file_bytes)
-        status = ofl_fail(OFL_ERROR_FORMAT, "%s: %llu bytes follow the last tensor's data", reader->path, (unsigned long long)(file_bytes - next));
+        status = ofl_fail(OFL_ERROR_FORMAT, "%s: %llu bytes follow the last tensor's data", reader->path,
+                          (unsigned long long)(file_bytes - next));
     ofl_free(order);
     return status;
 }
@@ -157,12 +160,14 @@ static ofl_status check_cover(const ofl_model *model, const ofl_reader *reader, 
 static ofl_status read_header(ofl_model *model, ofl_reader *reader, uint32_t file)
 {
     uint64_t header_bytes = 0, first = model->tensor_count, file_bytes = reader->end;
-    if (file_bytes < 8) return ofl_fail(OFL_ERROR_FORMAT, "%s: %llu bytes are too short for a safetensors file", reader->path, (unsigned long long)file_bytes);
+    if (file_bytes < 8)
+        return ofl_fail(OFL_ERROR_FORMAT, "%s: %llu bytes are too short for a safetensors file", reader->path,
+                        (unsigned long long)file_bytes);
     ofl_status status = ofl_reader_u64(reader, &header_bytes, "the header's length");
     if (status != OFL_OK) return status;
     if (header_bytes > MAX_HEADER_BYTES || header_bytes > ofl_reader_left(reader) || header_bytes < 2)
-        return ofl_fail(OFL_ERROR_FORMAT, "%s: a header of %llu bytes in a file of %llu (at most %u are allowed)", reader->path, (unsigned long long)header_bytes,
-                        (unsigned long long)file_bytes, MAX_HEADER_BYTES);
+        return ofl_fail(OFL_ERROR_FORMAT, "%s: a header of %llu bytes in a file of %llu (at most %u are allowed)", reader->path,
+                        (unsigned long long)header_bytes, (unsigned long long)file_bytes, MAX_HEADER_BYTES);
     unsigned char start = 0;
     status = ofl_reader_take(reader, &start, 1, "the header");
     if (status == OFL_OK && start != '{') return ofl_fail(OFL_ERROR_FORMAT, "%s: the header does not begin with {", reader->path);

@@ -101,7 +101,8 @@ void gguf_tensor_at(gguf_writer *writer, const char *name, uint32_t type, uint32
     writer->tensor_count++;
 }
 
-void gguf_tensor(gguf_writer *writer, const char *name, uint32_t type, uint32_t n_dims, const uint64_t *dims, const void *data, size_t bytes)
+void gguf_tensor(gguf_writer *writer, const char *name, uint32_t type, uint32_t n_dims, const uint64_t *dims, const void *data,
+                 size_t bytes)
 {
     pad(&writer->data, &writer->data_bytes, writer->alignment);
     gguf_tensor_at(writer, name, type, n_dims, dims, writer->data_bytes);

@@ -26,12 +26,14 @@ void safetensors_entry(safetensors_writer *writer, const char *text)
     append(&writer->header, &writer->header_bytes, text, strlen(text));
 }
 
-void safetensors_tensor(safetensors_writer *writer, const char *name, const char *dtype, uint32_t n_dims, const uint64_t *shape, const void *data, uint64_t bytes)
+void safetensors_tensor(safetensors_writer *writer, const char *name, const char *dtype, uint32_t n_dims, const uint64_t *shape,
+                        const void *data, uint64_t bytes)
 {
     char text[1024];
     uint64_t start = writer->data_bytes + writer->hole_bytes;
     int used = snprintf(text, sizeof text, "\"%s\":{\"dtype\":\"%s\",\"shape\":[", name, dtype);
-    for (uint32_t i = 0; i < n_dims; i++) used += snprintf(text + used, sizeof text - (size_t)used, "%s%" PRIu64, i > 0 ? "," : "", shape[i]);
+    for (uint32_t i = 0; i < n_dims; i++)
+        used += snprintf(text + used, sizeof text - (size_t)used, "%s%" PRIu64, i > 0 ? "," : "", shape[i]);
     (void)snprintf(text + used, sizeof text - (size_t)used, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", start, start + bytes);
     safetensors_entry(writer, text);
     if (data == NULL) {
@@ -46,7 +48,8 @@ void safetensors_tensor(safetensors_writer *writer, const char *name, const char
     writer->data_bytes += bytes;
 }
 
-static void save(const char *path, uint64_t length_field, const void *header, size_t header_bytes, const void *data, size_t data_bytes, uint64_t hole_bytes)
+static void save(const char *path, uint64_t length_field, const void *header, size_t header_bytes, const void *data, size_t data_bytes,
+                 uint64_t hole_bytes)
 {
     unsigned char length[8];
     for (unsigned i = 0; i < 8; i++) length[i] = (unsigned char)(length_field >> (8 * i));

@@ -8,13 +8,14 @@ typedef struct safetensors_writer {
     char *header; /* JSON so far, without the closing brace */
     size_t header_bytes;
     unsigned char *data;
-    size_t data_bytes; /* kept in memory */
+    size_t data_bytes;   /* kept in memory */
     uint64_t hole_bytes; /* after them: a hole in the file, read as zeros */
 } safetensors_writer;
 
 void safetensors_start(safetensors_writer *writer);
 /* shape as in the file: the last dimension is contiguous. data NULL: zeros, as a hole; all tensors after a hole must be holes too. */
-void safetensors_tensor(safetensors_writer *writer, const char *name, const char *dtype, uint32_t n_dims, const uint64_t *shape, const void *data, uint64_t bytes);
+void safetensors_tensor(safetensors_writer *writer, const char *name, const char *dtype, uint32_t n_dims, const uint64_t *shape,
+                        const void *data, uint64_t bytes);
 /* An entry of any kind: text is JSON `"name":{…}`. */
 void safetensors_entry(safetensors_writer *writer, const char *text);
 void safetensors_save(const safetensors_writer *writer, const char *path);
