@@ -79,4 +79,48 @@ static inline ofl_machine *test_machine(double vram, double link, double start, 
     return m;
 }
 
+typedef struct planned {
+    ofl_budget budget;
+    ofl_forecast forecast;
+    ofl_plan_settings settings;
+} planned;
+
+static inline planned read_plan(const ofl_plan *plan)
+{
+    planned p = {.budget.struct_size = sizeof p.budget, .forecast.struct_size = sizeof p.forecast, .settings.struct_size = sizeof p.settings};
+    assert_ok(ofl_plan_budget_get(plan, &p.budget));
+    assert_ok(ofl_plan_forecast_get(plan, &p.forecast));
+    assert_ok(ofl_plan_settings_get(plan, &p.settings));
+    return p;
+}
+
+/* Makes a plan and holds it to what every plan owes: sums, ring, its own check, the same after a round through JSON. */
+static inline ofl_plan *plan_of(const ofl_model *model, const ofl_machine *machine, const ofl_workload *w)
+{
+    ofl_plan *plan = NULL, *back = NULL;
+    char *json = NULL, *again = NULL;
+    assert_ok(ofl_plan_make(model, machine, w, &plan));
+    ofl_budget b = read_plan(plan).budget;
+    assert_true(b.total_bytes <= b.vram_bytes);
+    assert_int_equal(b.total_bytes, b.resident_bytes + b.ring_bytes + b.kv_bytes + b.activation_bytes + b.runtime_bytes + b.headroom_bytes);
+    assert_ok(ofl_plan_check(plan, model));
+    assert_ok(ofl_plan_to_json(plan, &json));
+    assert_ok(ofl_plan_from_json(json, strlen(json), &back));
+    assert_ok(ofl_plan_to_json(back, &again));
+    assert_string_equal(json, again);
+    assert_ok(ofl_plan_check(back, model));
+    ofl_string_free(json);
+    ofl_string_free(again);
+    ofl_plan_destroy(back);
+    return plan;
+}
+
+static inline planned plan_once(const ofl_model *model, const ofl_machine *machine, const ofl_workload *w)
+{
+    ofl_plan *plan = plan_of(model, machine, w);
+    planned p = read_plan(plan);
+    ofl_plan_destroy(plan);
+    return p;
+}
+
 #endif

@@ -1,44 +1,7 @@
+/* The planner's answers: known numbers, refusals, tiers, tensor classes. */
 #include "plan_models.h"
 
-
-typedef struct planned {
-    ofl_budget budget;
-    ofl_forecast forecast;
-    ofl_plan_settings settings;
-} planned;
-
-static planned read_plan(const ofl_plan *plan)
-{
-    planned p = {.budget.struct_size = sizeof p.budget, .forecast.struct_size = sizeof p.forecast, .settings.struct_size = sizeof p.settings};
-    assert_ok(ofl_plan_budget_get(plan, &p.budget));
-    assert_ok(ofl_plan_forecast_get(plan, &p.forecast));
-    assert_ok(ofl_plan_settings_get(plan, &p.settings));
-    return p;
-}
-
-static planned plan_once(const ofl_model *model, const ofl_machine *machine, const ofl_workload *w)
-{
-    ofl_plan *plan = NULL;
-    assert_ok(ofl_plan_make(model, machine, w, &plan));
-    planned p = read_plan(plan);
-    assert_ok(ofl_plan_check(plan, model));
-    char *json = NULL, *again = NULL;
-    ofl_plan *back = NULL;
-    assert_ok(ofl_plan_to_json(plan, &json));
-    assert_ok(ofl_plan_from_json(json, strlen(json), &back));
-    assert_ok(ofl_plan_to_json(back, &again));
-    assert_string_equal(json, again);
-    assert_ok(ofl_plan_check(back, model));
-    if (getenv("SHOW")) puts(json);
-    ofl_string_free(json);
-    ofl_string_free(again);
-    ofl_plan_destroy(back);
-    ofl_plan_destroy(plan);
-    assert_true(p.budget.total_bytes <= p.budget.vram_bytes);
-    assert_int_equal(p.budget.total_bytes, p.budget.resident_bytes + p.budget.ring_bytes + p.budget.kv_bytes + p.budget.activation_bytes + p.budget.runtime_bytes +
-                                               p.budget.headroom_bytes);
-    return p;
-}
+#include "plan/plan_state.h"
 
 /* The published experiment: 13 of 28 layers resident, 0.46 tokens/s, 27.4 for 60 at once. */
 static void test_published_experiment(void **state)
@@ -55,12 +18,382 @@ static void test_published_experiment(void **state)
     w = (ofl_workload){.struct_size = sizeof w, .context_tokens = 512};
     planned latency = plan_once(model, machine, &w);
     assert_true(latency.forecast.tokens_per_second >= 1.9 * 0.46);
+    assert_int_equal(latency.settings.prefill_chunk_tokens, 512);
+    assert_true(latency.settings.part_bytes >= 8 << 20 && latency.settings.part_bytes <= 32 << 20);
     w.objective = OFL_THROUGHPUT;
     planned throughput = plan_once(model, machine, &w);
     assert_true(throughput.forecast.tokens_per_second >= 2.5 * 27.4);
+    assert_true(throughput.settings.prefill_chunk_tokens >= throughput.settings.sequences);
     ofl_machine_destroy(machine);
     ofl_model_destroy(model);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_published_experiment)};
+/* Field case 111: the link's rate counts, not the device's. 32 layers of 436,224,000 bytes, 16 streamed at 25 GB/s. */
+static void test_link_rate_counts(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model((test_shape){32, 4096, 32, 8, 128, 14336, 128256, 0, 0, OFL_DTYPE_BF16});
+    ofl_machine *machine = test_machine(16e9, 25e9, 0, 900e9, 80e12, 0);
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 256, .force_layers = 1, .force_resident_layers = 16};
+    planned p = plan_once(model, machine, &w);
+    assert_int_equal(p.budget.stream_bytes_per_step, UINT64_C(6979584000));
+    assert_true(p.forecast.tokens_per_second < 3.59 && p.forecast.tokens_per_second > 3.5);
+    w.sequences = 8;
+    p = plan_once(model, machine, &w);
+    assert_true(p.forecast.tokens_per_second < 28.7 && p.forecast.tokens_per_second > 28);
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
+static void test_whole_model_fits(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(smol135m());
+    ofl_machine *machine = test_machine(2e9, 12e9, 5e-6, 300e9, 20e12, 3e8);
+    ofl_workload w = {.struct_size = sizeof w};
+    planned p = plan_once(model, machine, &w);
+    assert_int_equal(p.settings.context_tokens, 4096);
+    assert_int_equal(p.budget.ring_bytes, 0);
+    assert_int_equal(p.budget.stream_bytes_per_step, 0);
+    assert_int_equal(p.budget.headroom_bytes, 100000000);
+    assert_int_equal(p.budget.runtime_bytes, 300000000);
+    assert_int_equal(p.forecast.knee_tokens, 0);
+    assert_int_equal(p.forecast.link_bound, 0);
+    w.ring_bytes = 1 << 20;
+    ofl_plan *plan = NULL;
+    assert_status(ofl_plan_make(model, machine, &w, &plan), OFL_ERROR_ARGUMENT); /* it would have no effect */
+    assert_null(plan);
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
+/* Paged KV: a context is counted in whole blocks (field case 65), and sequences × context never exceeds the region. */
+static void test_kv_in_whole_blocks(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(smol135m());
+    ofl_machine *machine = test_machine(1e9, 12e9, 0, 300e9, 20e12, 0);
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 1000, .sequences = 3};
+    planned p = plan_once(model, machine, &w);
+    uint64_t one;
+    assert_ok(ofl_model_kv_bytes(model, OFL_KV_F16, 1008, &one));
+    assert_int_equal(p.settings.kv_bytes_per_sequence, one);
+    assert_int_equal(p.budget.kv_bytes, 3 * one);
+    assert_int_equal(p.settings.kv_capacity_tokens, 3 * 1008);
+    assert_int_equal(p.settings.max_sequences, 3);
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
+static void test_too_much_is_refused_with_the_largest_that_fits(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(smol135m());
+    ofl_machine *machine = test_machine(64 << 20, 1e9, 0, 10e9, 100e9, 0);
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 512, .sequences = 1000};
+    ofl_plan *plan = NULL;
+    assert_status(ofl_plan_make(model, machine, &w, &plan), OFL_ERROR_NO_FIT);
+    assert_true(ofl_diagnostic_get()->bytes_needed > ofl_diagnostic_get()->bytes_available);
+    const char *at = strstr(ofl_error_message(), "at most ");
+    assert_non_null(at);
+    uint32_t most = (uint32_t)strtoul(at + 8, NULL, 10);
+    assert_true(most >= 1 && most < 1000);
+    w.sequences = most + 1;
+    assert_status(ofl_plan_make(model, machine, &w, &plan), OFL_ERROR_NO_FIT);
+    w.sequences = most;
+    assert_int_equal(plan_once(model, machine, &w).forecast.sequences, most);
+    w.sequences = 0;
+    w.context_tokens = 100000;
+    assert_status(ofl_plan_make(model, machine, &w, &plan), OFL_ERROR_NO_FIT);
+    assert_non_null(strstr(ofl_error_message(), "not even one sequence"));
+    ofl_machine_destroy(machine);
+    machine = test_machine(1000, 1e9, 0, 10e9, 100e9, 1e9); /* overhead above all: no negative remainder */
+    assert_status(ofl_plan_make(model, machine, &w, &plan), OFL_ERROR_NO_FIT);
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
+static void test_forced_layers_that_do_not_fit(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(qwen7b());
+    ofl_machine *machine = test_machine(12.49e9, 3.26e9, 5e-6, 360e9, 51e12, 0.75e9);
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 512, .force_layers = 1, .force_resident_layers = 27};
+    ofl_plan *plan = NULL;
+    assert_status(ofl_plan_make(model, machine, &w, &plan), OFL_ERROR_NO_FIT);
+    w.force_resident_layers = 29;
+    assert_status(ofl_plan_make(model, machine, &w, &plan), OFL_ERROR_ARGUMENT);
+    w.force_resident_layers = 0;
+    planned p = plan_once(model, machine, &w);
+    assert_int_equal(p.budget.stream_bytes_per_step, 28 * UINT64_C(466115584));
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
+static void test_options_without_effect_are_errors(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(smol135m());
+    ofl_machine *machine = test_machine(100e6, 1e9, 0, 10e9, 100e9, 0);
+    ofl_compute_point down[2] = {{8, 1e-10}, {4, 1e-10}};
+    const ofl_workload wrong[] = {
+        {.part_bytes = 4096},
+        {.cut = OFL_CUT_BYTES},
+        {.cut = OFL_CUT_BYTES, .part_bytes = 1, .force_layers = 1},
+        {.force_resident_layers = 3},
+        {.force_layers = 1, .ring_bytes = 1 << 20},
+        {.queue_length = 5},
+        {.headroom_bytes = 5, .headroom_percent = 5},
+        {.headroom_percent = 100},
+        {.headroom_percent = -1},
+        {.tokens_per_step_cap = 4, .sequences = 5},
+        {.tokens_per_step_cap = 4, .prefill_chunk_tokens = 5},
+        {.compute_point_count = 2, .compute_points = down},
+        {.compute_point_count = 1},
+        {.objective = (ofl_objective)7},
+        {.kv_type = (ofl_kv_type)77},
+        {.host_seconds_per_step = -1},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        ofl_workload w = wrong[i];
+        ofl_plan *plan = NULL;
+        w.struct_size = sizeof w;
+        w.context_tokens = 64;
+        assert_status(ofl_plan_make(model, machine, &w, &plan), OFL_ERROR_ARGUMENT);
+        assert_null(plan);
+    }
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
+static ofl_tier tier_of(const ofl_plan *plan, uint32_t slice)
+{
+    ofl_slice s = {.struct_size = sizeof s};
+    assert_ok(ofl_plan_slice_get(plan, slice, &s));
+    return s.tier;
+}
+
+/* The embedding is looked up by row: host, no unit, nothing on the device. Norms and biases stay. Slices of a tensor cover its rows in order. */
+static void test_classes_and_slices(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(qwen7b());
+    ofl_machine *machine = test_machine(12.49e9, 3.26e9, 5e-6, 360e9, 51e12, 0.75e9);
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 512};
+    ofl_plan *plan = plan_of(model, machine, &w);
+    for (uint32_t i = 0; i < ofl_model_tensor_count(model); i++) {
+        ofl_tensor_info info = {.struct_size = sizeof info};
+        uint32_t first, count;
+        uint64_t rows = 0;
+        assert_ok(ofl_model_tensor_get(model, i, &info));
+        assert_ok(ofl_plan_tensor_slices(plan, i, &first, &count));
+        for (uint32_t j = first; j < first + count; j++) {
+            ofl_slice s = {.struct_size = sizeof s};
+            assert_ok(ofl_plan_slice_get(plan, j, &s));
+            assert_int_equal(s.row_first, rows);
+            assert_int_equal(s.bytes, s.row_count * info.row_bytes);
+            rows += s.row_count;
+            if (info.tensor_class == OFL_CLASS_LOOKUP) assert_int_equal(s.unit, UINT32_MAX);
+        }
+        assert_int_equal(rows, info.row_count);
+        if (info.tensor_class == OFL_CLASS_LOOKUP) assert_int_equal(tier_of(plan, first), OFL_TIER_PINNED);
+        if (info.bytes <= OFL_SMALL_TENSOR_BYTES || info.n_dims < 2) assert_int_equal(tier_of(plan, first), OFL_TIER_DEVICE);
+    }
+    planned p = read_plan(plan);
+    assert_int_equal(p.budget.pinned_bytes, p.budget.stream_bytes_per_step + UINT64_C(1089994752));
+    assert_int_equal(p.budget.device_bytes + p.budget.pinned_bytes, UINT64_C(15231233024));
+    ofl_plan_destroy(plan);
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
+static void test_host_tiers_fill_in_order(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(smol135m());
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 256};
+    ofl_machine *machine = test_machine(64 << 20, 4e9, 0, 10e9, 1e12, 0);
+    planned pinned = plan_once(model, machine, &w);
+    assert_ok(ofl_machine_set(machine, OFL_FIGURE_HOST, 150e6, OFL_SOURCE_GIVEN));
+    assert_ok(ofl_machine_set(machine, OFL_FIGURE_PINNABLE, 100e6, OFL_SOURCE_GIVEN));
+    assert_ok(ofl_machine_set(machine, OFL_FIGURE_LINK_PAGEABLE, 2e9, OFL_SOURCE_GIVEN));
+    ofl_plan *plan = NULL;
+    assert_status(ofl_plan_make(model, machine, &w, &plan), OFL_ERROR_NO_FIT); /* the rest would come from a file of unknown rate */
+    assert_non_null(strstr(ofl_error_message(), "host memory"));
+    assert_ok(ofl_machine_set(machine, OFL_FIGURE_FILE, 1e9, OFL_SOURCE_GIVEN));
+    planned p = plan_once(model, machine, &w);
+    assert_true(p.budget.pinned_bytes <= 100000000 && p.budget.pinned_bytes > 95000000);
+    assert_true(p.budget.pinned_bytes + p.budget.pageable_bytes <= 150000000 && p.budget.pageable_bytes > 40000000);
+    assert_int_equal(p.budget.pinned_bytes + p.budget.pageable_bytes + p.budget.file_bytes, p.budget.stream_bytes_per_step);
+    double link = (double)p.budget.pinned_bytes / 4e9 + (double)p.budget.pageable_bytes / 2e9 + (double)p.budget.file_bytes / 1e9;
+    assert_true(p.forecast.step.link_seconds > 0.999 * link && p.forecast.step.link_seconds < 1.001 * link);
+    assert_true(p.forecast.step.step_seconds > pinned.forecast.step.step_seconds);
+    assert_true(p.forecast.error_band_percent > pinned.forecast.error_band_percent);
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
+/* Field case 110: 8 experts, 2 used: 2.00, 5.47, 8.00 of them are read at 1, 4 and 32 tokens. */
+static void test_distinct_experts(void **state)
+{
+    (void)state;
+    ofl_plan_facts facts = {.shape = {.expert_count = 8, .expert_used_count = 2, .block_count = 1}};
+    facts.figures[OFL_FIGURE_DEVICE_BANDWIDTH] = 1e9;
+    facts.figures[OFL_FIGURE_DEVICE_FLOPS] = 1e18;
+    const struct { uint32_t tokens; double experts; } rows[] = {{1, 2.00}, {4, 5.47}, {32, 8.00}};
+    for (size_t i = 0; i < 3; i++) {
+        ofl_step_shape shape = {.struct_size = sizeof shape, .tokens = rows[i].tokens, .logits_rows = rows[i].tokens};
+        ofl_step_rates rates;
+        ofl_plan_rates(&facts, &shape, &rates);
+        assert_true(rates.expert_share * 8 > rows[i].experts - 0.005 && rates.expert_share * 8 < rows[i].experts + 0.005);
+        ofl_unit_load load = {.expert_bytes = 8e9, .expert_elements = 4e9};
+        double seconds = ofl_plan_unit_seconds(&rates, &load);
+        assert_true(seconds > rows[i].experts - 0.01 && seconds < rows[i].experts + 0.01);
+    }
+}
+
+/* Field case 113: the time of a step follows the context that is used, not the one that is planned for. */
+static void test_estimate_follows_the_live_context(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(qwen7b());
+    ofl_machine *machine = test_machine(24e9, 12e9, 5e-6, 300e9, 50e12, 0);
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 8192, .sequences = 8};
+    ofl_plan *plan = plan_of(model, machine, &w);
+    ofl_step_estimate small = {.struct_size = sizeof small}, large = small, again = small;
+    ofl_step_shape shape = {.struct_size = sizeof shape, .tokens = 8, .logits_rows = 8, .kv_tokens = 8 * 280};
+    assert_ok(ofl_plan_estimate_step(plan, &shape, &small));
+    shape.kv_tokens = 8 * 8000;
+    assert_ok(ofl_plan_estimate_step(plan, &shape, &large));
+    assert_true(large.compute_seconds > small.compute_seconds * 1.05);
+    shape = (ofl_step_shape){.struct_size = sizeof shape, .tokens = 8, .logits_rows = 8, .kv_tokens = 8 * 4096};
+    assert_ok(ofl_plan_estimate_step(plan, &shape, &again));
+    assert_true(again.step_seconds == read_plan(plan).forecast.step.step_seconds);
+    ofl_plan_destroy(plan);
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
+/* Below the knee tokens are free; there compute meets link. */
+static void test_knee(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(qwen7b());
+    ofl_machine *machine = test_machine(12.49e9, 12e9, 5e-6, 360e9, 51e12, 0.75e9);
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 512};
+    ofl_plan *plan = plan_of(model, machine, &w);
+    ofl_forecast f = read_plan(plan).forecast;
+    assert_true(f.link_bound && f.knee_tokens > 1);
+    ofl_step_estimate e = {.struct_size = sizeof e};
+    ofl_step_shape shape = {.struct_size = sizeof shape, .tokens = (uint32_t)f.knee_tokens, .logits_rows = (uint32_t)f.knee_tokens, .kv_tokens = 256 * f.knee_tokens};
+    assert_ok(ofl_plan_estimate_step(plan, &shape, &e));
+    assert_true(e.compute_seconds >= e.link_seconds && e.compute_seconds < 1.01 * e.link_seconds);
+    shape.tokens = shape.logits_rows = (uint32_t)f.knee_tokens / 2;
+    shape.kv_tokens /= 2;
+    assert_ok(ofl_plan_estimate_step(plan, &shape, &e));
+    assert_true(e.step_seconds < 1.01 * f.step.step_seconds);
+    ofl_plan_destroy(plan);
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
+/* Throughput gives memory to KV up to the queue; the latency plan of so many sequences is the same step. */
+static void test_throughput_is_bounded_by_the_queue(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(qwen7b());
+    ofl_machine *machine = test_machine(12.49e9, 3.26e9, 5e-6, 360e9, 51e12, 0.75e9);
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 512, .objective = OFL_THROUGHPUT, .queue_length = 60};
+    planned p = plan_once(model, machine, &w);
+    assert_int_equal(p.settings.sequences, 60);
+    w = (ofl_workload){.struct_size = sizeof w, .context_tokens = 512, .sequences = 60};
+    planned same = plan_once(model, machine, &w);
+    assert_true(same.forecast.step.step_seconds == p.forecast.step.step_seconds);
+    ofl_machine_destroy(machine);
+    machine = test_machine(12.49e9, 3.26e9, 5e-6, 360e9, 0.2e12, 0.75e9); /* slow compute: the knee ends it long before memory does */
+    w = (ofl_workload){.struct_size = sizeof w, .context_tokens = 64, .objective = OFL_THROUGHPUT};
+    planned knee = plan_once(model, machine, &w);
+    w.sequences = knee.settings.sequences * 4;
+    planned beyond = plan_once(model, machine, &w);
+    assert_true(beyond.forecast.tokens_per_second < knee.forecast.tokens_per_second * 1.02);
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
+static void test_activation_bytes_by_the_formula(void **state)
+{
+    (void)state;
+    ofl_model_shape s = {.struct_size = sizeof s, .hidden_size = 3584, .head_count = 28, .head_count_kv = 4, .head_dim_k = 128, .ffn_size = 18944, .vocab_size = 152064};
+    uint64_t hidden, logits, workspace;
+    assert_ok(ofl_activation_bytes(&s, OFL_COMPUTE_BF16, 10, 3, 1000, &hidden, &logits, &workspace));
+    assert_int_equal(hidden, (4 * 10 * (2 * 3584 + 2 * 18944) + 2 * 16 * 18944 + 255) / 256 * 256 + 256 + 65536);
+    assert_int_equal(logits, (3 * (4 * 152064 + 6 * 3584) + 255) / 256 * 256);
+    assert_int_equal(workspace, (2 * (1000 + 64 * 18944) + 255) / 256 * 256);
+    assert_status(ofl_activation_bytes(&s, OFL_COMPUTE_F32, UINT64_MAX / 8, 3, 0, &hidden, &logits, &workspace), OFL_ERROR_OVERFLOW);
+}
+
+/* Every row by sequences is planned anew; the planned count is among them with the forecast's own figures. */
+static void test_rows_by_sequences(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(qwen7b());
+    ofl_machine *machine = test_machine(12.49e9, 3.26e9, 5e-6, 360e9, 51e12, 0.75e9);
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 512, .sequences = 5};
+    ofl_plan *plan = plan_of(model, machine, &w);
+    uint32_t planned_rows = 0;
+    for (uint32_t i = 0; i < plan->row_count; i++) {
+        const ofl_plan_row *row = &plan->rows[i];
+        if (i > 0) assert_true(row->sequences > row[-1].sequences);
+        ofl_workload one = w;
+        one.sequences = row->sequences;
+        planned p = plan_once(model, machine, &one);
+        assert_true(row->step_seconds >= 0.99 * p.forecast.step.step_seconds && row->step_seconds <= 1.03 * p.forecast.step.step_seconds);
+        if (row->sequences != 5) continue;
+        assert_true(row->step_seconds == plan->forecast.step.step_seconds);
+        planned_rows++;
+    }
+    assert_int_equal(planned_rows, 1);
+    assert_true(plan->row_count >= 8);
+    ofl_plan_destroy(plan);
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
+static void test_advice_is_computed(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(qwen7b());
+    ofl_machine *machine = test_machine(12.49e9, 3.26e9, 5e-6, 360e9, 51e12, 0.75e9);
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 512};
+    ofl_plan *plan = plan_of(model, machine, &w);
+    bool bits = false, queue = false;
+    for (uint32_t i = 0; i < ofl_plan_advice_count(plan); i++) {
+        bits |= strstr(ofl_plan_advice(plan, i), "8.5 bits (Q8_0) fit whole: 7.51 GB") != NULL;
+        queue |= strstr(ofl_plan_advice(plan, i), "throughput objective") != NULL;
+    }
+    assert_true(bits && queue);
+    assert_string_equal(ofl_plan_advice(plan, 1000), "");
+    ofl_plan_destroy(plan);
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_published_experiment),
+    cmocka_unit_test(test_link_rate_counts),
+    cmocka_unit_test(test_whole_model_fits),
+    cmocka_unit_test(test_kv_in_whole_blocks),
+    cmocka_unit_test(test_too_much_is_refused_with_the_largest_that_fits),
+    cmocka_unit_test(test_forced_layers_that_do_not_fit),
+    cmocka_unit_test(test_options_without_effect_are_errors),
+    cmocka_unit_test(test_classes_and_slices),
+    cmocka_unit_test(test_host_tiers_fill_in_order),
+    cmocka_unit_test(test_distinct_experts),
+    cmocka_unit_test(test_estimate_follows_the_live_context),
+    cmocka_unit_test(test_knee),
+    cmocka_unit_test(test_throughput_is_bounded_by_the_queue),
+    cmocka_unit_test(test_activation_bytes_by_the_formula),
+    cmocka_unit_test(test_rows_by_sequences),
+    cmocka_unit_test(test_advice_is_computed),
+};
 TEST_MAIN(tests)

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #define ROW_STEP 16u    /* rows of a part are a multiple of it, or of half of it and so on, … */
-#define UNITS_POSSIBLE (1u << 22)
+#define UNITS_POSSIBLE (1u << 20)
 #define STEPS_LEAST 32u /* … so that a part has at least so many steps, and parts differ by 3 % at most */
 
 typedef struct cutter {
@@ -14,7 +14,7 @@ typedef struct cutter {
     uint64_t pending;    /* first slice that no unit has yet */
     uint64_t open_bytes; /* of matrices in the last unit */
     bool open;           /* the last unit may take more matrices */
-    bool block_has_unit, too_many;
+    bool block_has_unit;
     int32_t block;
 } cutter;
 
@@ -70,24 +70,20 @@ static bool end_block(cutter *c)
 /* How many parts, and of how many steps of rows in all. */
 static uint64_t part_count(const ofl_plan_tensor *t, uint64_t part_bytes, uint64_t *step_out, uint64_t *steps_out)
 {
-    uint64_t parts = t->bytes / part_bytes + (t->bytes % part_bytes != 0);
-    uint64_t step = ROW_STEP;
-    while (step > 1 && t->rows / parts / step < STEPS_LEAST) step /= 2;
-    uint64_t steps = t->rows / step + (t->rows % step != 0);
-    while (parts < steps && (steps + parts - 1) / parts * step * t->row_bytes > part_bytes) parts++;
+    uint64_t rows = ofl_max_u64(1, part_bytes / t->row_bytes), step = ROW_STEP;
+    while (step > 1 && rows / step < STEPS_LEAST) step /= 2;
+    uint64_t steps = t->rows / step + (t->rows % step != 0), each = rows / step;
     *step_out = step;
     *steps_out = steps;
-    return ofl_min_u64(parts, steps);
+    return steps / each + (steps % each != 0);
 }
 
 static bool push_parts(cutter *c, uint32_t tensor, uint64_t part_bytes)
 {
     const ofl_plan_tensor *t = &c->facts->tensors[tensor];
     uint64_t step, steps, parts = part_count(t, part_bytes, &step, &steps), first = 0;
-    c->too_many = parts > UNITS_POSSIBLE - ofl_min_u64(UNITS_POSSIBLE, c->cut->unit_count);
-    if (c->too_many) return false;
     for (uint64_t i = 0; i < parts; i++) {
-        uint64_t end = i + 1 == parts ? t->rows : (i + 1) * steps / parts * step;
+        uint64_t end = ofl_min_u64(t->rows, first + (steps / parts + (i < steps % parts)) * step);
         if (!start_unit(c) || !push_slice(c, tensor, first, end - first)) return false;
         fill_unit(c);
         first = end;
@@ -96,11 +92,13 @@ static bool push_parts(cutter *c, uint32_t tensor, uint64_t part_bytes)
     return true;
 }
 
+static bool is_cut(const ofl_plan_tensor *t, uint64_t part_bytes) { return part_bytes != 0 && t->bytes > part_bytes && t->rows > 1; }
+
 static bool push_matrix(cutter *c, uint32_t tensor)
 {
     const ofl_plan_tensor *t = &c->facts->tensors[tensor];
     uint64_t part = c->cut->part_bytes;
-    if (part != 0 && t->bytes > part && t->rows > 1) return push_parts(c, tensor, part);
+    if (is_cut(t, part)) return push_parts(c, tensor, part);
     bool joins = c->open && (part == 0 || t->bytes <= part - ofl_min_u64(part, c->open_bytes));
     if (!joins && !start_unit(c)) return false;
     c->open_bytes = joins ? c->open_bytes + t->bytes : t->bytes;
@@ -185,13 +183,26 @@ static bool push_lookups(cutter *c)
     return true;
 }
 
+static uint64_t most_slices(const ofl_plan_facts *facts, uint64_t part_bytes)
+{
+    uint64_t most = facts->tensor_count, step, steps;
+    for (uint64_t i = 0; i < facts->tensor_count; i++) {
+        const ofl_plan_tensor *t = &facts->tensors[i];
+        if (ofl_plan_is_dense(t) && !t->small && is_cut(t, part_bytes)) most += part_count(t, part_bytes, &step, &steps);
+    }
+    return most;
+}
+
 ofl_status ofl_plan_cut_make(const ofl_plan_facts *facts, uint64_t part_bytes, ofl_compute_type compute_type, ofl_plan_cut *out)
 {
     ofl_plan_cut cut = {.part_bytes = part_bytes};
-    uint64_t about = facts->tensor_count + (part_bytes != 0 ? ofl_min_u64(facts->dense_bytes / part_bytes, 65536) : 0);
+    uint64_t most = most_slices(facts, part_bytes);
+    if (most > facts->tensor_count + UNITS_POSSIBLE)
+        return ofl_fail(OFL_ERROR_ARGUMENT, "plan: parts of %llu bytes make more than %u units of this model; give a larger part size",
+                        (unsigned long long)part_bytes, UNITS_POSSIBLE);
     cutter c = {.facts = facts, .cut = &cut, .block = OFL_BLOCK_INPUT};
     c.compute_dtype = compute_type == OFL_COMPUTE_F32 ? OFL_DTYPE_F32 : OFL_DTYPE_BF16;
-    if (!ofl_grow((void **)&cut.slices, &cut.slice_capacity, about, sizeof *cut.slices)) goto failed;
+    if (!ofl_grow((void **)&cut.slices, &cut.slice_capacity, most, sizeof *cut.slices)) goto failed;
     for (uint32_t i = 0; i < facts->tensor_count; i++) {
         if (ofl_plan_is_dense(&facts->tensors[i]) && !push_tensor(&c, i)) goto failed;
     }
@@ -206,9 +217,6 @@ ofl_status ofl_plan_cut_make(const ofl_plan_facts *facts, uint64_t part_bytes, o
 
 failed:
     ofl_plan_cut_clear(&cut);
-    if (c.too_many)
-        return ofl_fail(OFL_ERROR_ARGUMENT, "plan: parts of %llu bytes make more than %u units of this model; give a larger part size",
-                        (unsigned long long)part_bytes, UNITS_POSSIBLE);
     return ofl_fail(OFL_ERROR_HOST_MEMORY, "plan: out of host memory while cutting %u tensors", (unsigned)facts->tensor_count);
 }
 
