@@ -11,7 +11,9 @@
 static char *line_for(const char *id, const char *prompt, const char *params)
 {
     char *line;
-    assert_true(asprintf(&line, "{\"custom_id\":\"%s\",\"method\":\"POST\",\"url\":\"/v1/chat/completions\",\"body\":{\"model\":\"any\",\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}]%s%s}}\n",
+    assert_true(asprintf(&line,
+                         "{\"custom_id\":\"%s\",\"method\":\"POST\",\"url\":\"/v1/chat/"
+                         "completions\",\"body\":{\"model\":\"any\",\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}]%s%s}}\n",
                          id, prompt, params[0] != '\0' ? "," : "", params) > 0);
     return line;
 }
@@ -71,7 +73,10 @@ static const char *content(const cJSON *line)
 }
 
 static const char *reason(const cJSON *line) { return cJSON_GetObjectItemCaseSensitive(choice(line, 0), "finish_reason")->valuestring; }
-static int made(const cJSON *line) { return cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(body(line), "usage"), "completion_tokens")->valueint; }
+static int made(const cJSON *line)
+{
+    return cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(body(line), "usage"), "completion_tokens")->valueint;
+}
 
 static int run(const run_settings *settings, const backend *model)
 {
@@ -142,7 +147,9 @@ static void test_each_request_has_its_own_settings(void **state)
     add_line(file, "twenty", "for ever", "\"temperature\":0");
     add_line(file, "short", "#hi", "");
     add_line(file, "no end", "#hi", "\"ignore_eos\":true,\"max_tokens\":4,\"temperature\":0");
-    (void)fputs("{\"custom_id\":\"plain\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"p#\\\"q\\\\\\n\",\"max_tokens\":9}}\n", file);
+    (void)fputs(
+        "{\"custom_id\":\"plain\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"p#\\\"q\\\\\\n\",\"max_tokens\":9}}\n",
+        file);
     assert_int_equal(fclose(file), 0);
     assert_int_equal(run(&settings, &model), EXIT_DONE);
     answers a = read_answers(out_path);
@@ -264,8 +271,10 @@ static void test_context_is_the_longest_request(void **state)
     answers a = read_answers(out_path);
     assert_int_equal(cJSON_GetArraySize(a.lines), 7);
     assert_int_equal(made(find(&a, "default is cut")), 12);
-    static const char *const errors[][3] = {{"wish is not", "context_length_exceeded", "500 prompt tokens and up to 13"}, {"too long", "context_length_exceeded", "599"},
-                                            {"refused by template", "invalid_request", "takes no such text"}, {"empty", "invalid_request", "no tokens"}};
+    static const char *const errors[][3] = {{"wish is not", "context_length_exceeded", "500 prompt tokens and up to 13"},
+                                            {"too long", "context_length_exceeded", "599"},
+                                            {"refused by template", "invalid_request", "takes no such text"},
+                                            {"empty", "invalid_request", "no tokens"}};
     for (size_t i = 0; i < 4; i++) {
         const cJSON *error = cJSON_GetObjectItemCaseSensitive(find(&a, errors[i][0]), "error");
         assert_string_equal(cJSON_GetObjectItemCaseSensitive(error, "code")->valuestring, errors[i][1]);
@@ -578,7 +587,8 @@ static void test_shard_words(void **state)
     setenv("OFLOAD_SHARD_COUNT", "9", 1);
     assert_int_equal(shard_parse("auto", &s), OFL_OK);
     assert_true(s.index == 5 && s.count == 9);
-    setenv("SLURM_ARRAY_TASK_ID", "14", 1), setenv("SLURM_ARRAY_TASK_COUNT", "4", 1), setenv("SLURM_ARRAY_TASK_MIN", "10", 1), setenv("SLURM_ARRAY_TASK_STEP", "2", 1);
+    setenv("SLURM_ARRAY_TASK_ID", "14", 1), setenv("SLURM_ARRAY_TASK_COUNT", "4", 1), setenv("SLURM_ARRAY_TASK_MIN", "10", 1),
+        setenv("SLURM_ARRAY_TASK_STEP", "2", 1);
     assert_int_equal(shard_parse("auto", &s), OFL_OK);
     assert_true(s.index == 2 && s.count == 4);
     setenv("SLURM_ARRAY_TASK_ID", "13", 1);

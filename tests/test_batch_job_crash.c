@@ -101,7 +101,8 @@ static void write_jobs(void)
     FILE *file = fopen(in_path, "w");
     for (int i = 0; i < REQUESTS; i++) {
         if (i == 7) (void)fputs("not a request\n", file);
-        (void)fprintf(file, "{\"custom_id\":\"r%d\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"%*s#answer \xE2\x82\xAC %d\"}}\n", i, i * 5 % 40, "", i);
+        (void)fprintf(file, "{\"custom_id\":\"r%d\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"%*s#answer \xE2\x82\xAC %d\"}}\n", i,
+                      i * 5 % 40, "", i);
     }
     assert_int_equal(fclose(file), 0);
 }

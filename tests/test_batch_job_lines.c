@@ -7,7 +7,9 @@
 
 typedef struct case_of { const char *line, *code, *param, *says; } case_of;
 
-#define CHAT(params) "{\"custom_id\":\"c\",\"method\":\"POST\",\"url\":\"/v1/chat/completions\",\"body\":{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]" params "}}"
+#define CHAT(params)                                                                                                                               \
+    "{\"custom_id\":\"c\",\"method\":\"POST\",\"url\":\"/v1/chat/"                                                                                 \
+    "completions\",\"body\":{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]" params "}}"
 #define BODY(body) "{\"custom_id\":\"c\",\"url\":\"/v1/chat/completions\",\"body\":" body "}"
 
 static const case_of bad[] = {
@@ -30,14 +32,17 @@ static const case_of bad[] = {
     {"{\"custom_id\":\"c\",\"url\":\"/v1/completions\",\"body\":{}}", "invalid_request", "body.prompt", "string"},
     {"{\"custom_id\":\"c\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":[1,2]}}", "invalid_request", "body.prompt", "string"},
     {"{\"custom_id\":\"c\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":[\"a\",\"b\"]}}", "invalid_request", "body.prompt", "one prompt"},
-    {"{\"custom_id\":\"c\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"a\",\"suffix\":\"b\"}}", "unsupported_parameter", "body.suffix", "suffix"},
+    {"{\"custom_id\":\"c\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"a\",\"suffix\":\"b\"}}", "unsupported_parameter", "body.suffix",
+     "suffix"},
     {BODY("{}"), "invalid_request", "body.messages", "message"},
     {BODY("{\"messages\":[]}"), "invalid_request", "body.messages", "message"},
     {BODY("{\"messages\":[7]}"), "invalid_request", "body.messages[0]", "object"},
     {BODY("{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"content\":\"a\"}]}"), "invalid_request", "body.messages[1]", "role"},
     {BODY("{\"messages\":[{\"role\":\"user\"}]}"), "invalid_request", "body.messages[0]", "content"},
-    {BODY("{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{}}]}]}"), "unsupported_parameter", "body.messages[0]", "image_url"},
-    {BODY("{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"tool_calls\":[{}]}]}"), "unsupported_parameter", "body.messages[0]", "tool_calls"},
+    {BODY("{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{}}]}]}"), "unsupported_parameter",
+     "body.messages[0]", "image_url"},
+    {BODY("{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"tool_calls\":[{}]}]}"), "unsupported_parameter", "body.messages[0]",
+     "tool_calls"},
     {CHAT(",\"stream\":true"), "unsupported_parameter", "body.stream", "stream"},
     {CHAT(",\"logprobs\":true"), "unsupported_parameter", "body.logprobs", "logprobs"},
     {CHAT(",\"tools\":[{}]"), "unsupported_parameter", "body.tools", "tools"},
@@ -85,9 +90,13 @@ static void test_good_lines(void **state)
 {
     (void)state;
     static const char *const good[] = {
-        CHAT(""), CHAT(",\"stream\":false,\"tools\":[],\"tool_choice\":\"none\",\"logit_bias\":{},\"n\":1,\"logprobs\":null,\"some_new_thing\":null,\"user\":\"u\""),
-        CHAT(",\"response_format\":{\"type\":\"text\"},\"presence_penalty\":0,\"top_logprobs\":0,\"metadata\":{\"a\":\"b\"},\"top_k\":-1,\"seed\":-5,\"stop\":[]"),
-        BODY("{\"messages\":[{\"role\":\"system\",\"content\":\"a\",\"name\":\"x\"},{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"b\"},{\"type\":\"text\",\"text\":\"c\"}]}]}"),
+        CHAT(""),
+        CHAT(",\"stream\":false,\"tools\":[],\"tool_choice\":\"none\",\"logit_bias\":{},\"n\":1,\"logprobs\":null,\"some_new_thing\":null,\"user\":"
+             "\"u\""),
+        CHAT(",\"response_format\":{\"type\":\"text\"},\"presence_penalty\":0,\"top_logprobs\":0,\"metadata\":{\"a\":\"b\"},\"top_k\":-1,\"seed\":-"
+             "5,\"stop\":[]"),
+        BODY("{\"messages\":[{\"role\":\"system\",\"content\":\"a\",\"name\":\"x\"},{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":"
+             "\"b\"},{\"type\":\"text\",\"text\":\"c\"}]}]}"),
         "{\"custom_id\":\"\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":[\"a\"],\"echo\":false,\"best_of\":1}}  ",
     };
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {

@@ -1,4 +1,5 @@
-/* What a run asks of a model: text to tokens and back, and steps. One table, so that tests can drive a run without a forward pass; the real one is setup.c. */
+/* What a run asks of a model: text to tokens and back, and steps. One table, so that tests can drive a run without a forward pass; the real one is
+ * setup.c. */
 #ifndef OFLOAD_BATCH_BACKEND_H
 #define OFLOAD_BATCH_BACKEND_H
 

@@ -11,7 +11,8 @@ static const char summary[] =
 static const char epilogue[] =
     "ofload-batch merge --input IN.jsonl --output ALL.jsonl PART… joins shards.\n"
     "Lines are read up to 32 MiB each. A custom_id that is there twice is refused before anything runs; any other bad line gets an error line.\n"
-    "exit status: 0 done, 1 failed, 2 wrong usage, 3 does not fit, 4 done with error lines, 75 stopped by SIGTERM or SIGUSR1, 130 by SIGINT (both go on when run again)";
+    "exit status: 0 done, 1 failed, 2 wrong usage, 3 does not fit, 4 done with error lines, 75 stopped by SIGTERM or SIGUSR1, 130 by SIGINT\n"
+    "(run again, both go on)";
 
 static cli_option rows[PLAN_OPTION_COUNT + OWN_OPTIONS];
 static cli_program program = {"ofload-batch", "--model MODEL --input IN.jsonl --output OUT.jsonl [options]", summary, epilogue, rows, 0};
@@ -32,12 +33,14 @@ static void make_table(batch_options *o)
     };
     const cli_option more[] = {
         {"--plan", CLI_TEXT, &o->plan_file, NULL, "PLAN.json", NULL, "use this plan (ofload-plan --output) instead of making one"},
-        {"--compute", CLI_CHOICE, &o->compute, &o->given.compute, "bf16|f32", "bf16|f32", "what weights are expanded to for products (default: bf16)"},
+        {"--compute", CLI_CHOICE, &o->compute, &o->given.compute, "bf16|f32", "bf16|f32",
+         "what weights are expanded to for products (default: bf16)"},
         {"--threads", CLI_COUNT, &o->threads, &o->given.threads, "N", NULL, "for products (default: the cores less one, which the link needs)"},
         {"--max-tokens-default", CLI_COUNT, &o->max_tokens_default, &o->given.max_tokens_default, "N", NULL,
          "most new tokens where a request does not say (default: 256)"},
         {"--chat-template", CLI_TEXT, &o->chat_template, NULL, "NAME", NULL, "chatml, llama3, mistral, gemma or none (default: by the model)"},
-        {"--shard", CLI_TEXT, &o->shard_text, NULL, "I/N|auto", NULL, "only every N-th request, into OUT.shard-I-of-N.jsonl; auto: as Slurm or Kubernetes says"},
+        {"--shard", CLI_TEXT, &o->shard_text, NULL, "I/N|auto", NULL,
+         "only every N-th request, into OUT.shard-I-of-N.jsonl; auto: as Slurm or Kubernetes says"},
         {"--ordered", CLI_FLAG, &o->ordered, NULL, NULL, NULL, "put the finished output in the order of the input"},
         {"--overwrite", CLI_FLAG, &o->overwrite, NULL, NULL, NULL, "start anew, whatever the output holds"},
         {"--retry-errors", CLI_FLAG, &o->retry_errors, NULL, NULL, NULL, "try the requests again that became error lines"},
@@ -64,28 +67,49 @@ static void make_table(batch_options *o)
 static ofl_status check_plan(const batch_options *o)
 {
     const plan_options *p = &o->plan;
-    const struct { bool given; const char *name; } shaping[] = {
-        {p->machine != NULL, "--machine"}, {p->given.vram, "--vram"}, {p->given.host, "--host-ram"}, {p->given.link, "--link"},
-        {p->given.link_pageable, "--link-pageable"}, {p->given.device_bandwidth, "--device-bandwidth"}, {p->given.device_flops, "--device-flops"},
-        {p->given.context, "--context"}, {p->sequences != NULL, "--sequences"}, {p->given.prefill_chunk, "--prefill-chunk"}, {p->given.kv_type, "--kv-type"},
-        {p->given.objective, "--objective"}, {p->given.resident_layers, "--resident-layers"}, {p->given.overhead, "--overhead"}, {p->headroom != NULL, "--headroom"},
-        {p->cut != NULL, "--cut"}, {o->given.compute, "--compute"},
+    const struct {
+        bool given;
+        const char *name;
+    } shaping[] = {
+        {p->machine != NULL, "--machine"},
+        {p->given.vram, "--vram"},
+        {p->given.host, "--host-ram"},
+        {p->given.link, "--link"},
+        {p->given.link_pageable, "--link-pageable"},
+        {p->given.device_bandwidth, "--device-bandwidth"},
+        {p->given.device_flops, "--device-flops"},
+        {p->given.context, "--context"},
+        {p->sequences != NULL, "--sequences"},
+        {p->given.prefill_chunk, "--prefill-chunk"},
+        {p->given.kv_type, "--kv-type"},
+        {p->given.objective, "--objective"},
+        {p->given.resident_layers, "--resident-layers"},
+        {p->given.overhead, "--overhead"},
+        {p->headroom != NULL, "--headroom"},
+        {p->cut != NULL, "--cut"},
+        {o->given.compute, "--compute"},
     };
     for (size_t i = 0; o->plan_file != NULL && i < sizeof shaping / sizeof shaping[0]; i++) {
-        if (shaping[i].given) return app_fail(OFL_ERROR_ARGUMENT, "%s has no effect beside --plan, which has it settled; leave one of them out", shaping[i].name);
+        if (shaping[i].given)
+            return app_fail(OFL_ERROR_ARGUMENT, "%s has no effect beside --plan, which has it settled; leave one of them out", shaping[i].name);
     }
     return OFL_OK;
 }
 
 static ofl_status check(const batch_options *o)
 {
-    const struct { const void *value; const char *name; } needed[] = {{o->model, "--model MODEL"}, {o->input, "--input IN.jsonl"}, {o->output, "--output OUT.jsonl"}};
+    const struct {
+        const void *value;
+        const char *name;
+    } needed[] = {{o->model, "--model MODEL"}, {o->input, "--input IN.jsonl"}, {o->output, "--output OUT.jsonl"}};
     for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
         if (needed[i].value == NULL) return app_fail(OFL_ERROR_ARGUMENT, "%s is needed; see --help", needed[i].name);
     }
-    if (o->max_tokens_default == 0 || o->max_tokens_default > 1000000000) return app_fail(OFL_ERROR_ARGUMENT, "--max-tokens-default: a count from 1 to 1000000000 is needed");
+    if (o->max_tokens_default == 0 || o->max_tokens_default > 1000000000)
+        return app_fail(OFL_ERROR_ARGUMENT, "--max-tokens-default: a count from 1 to 1000000000 is needed");
     if (o->given.threads && (o->threads == 0 || o->threads > 4096)) return app_fail(OFL_ERROR_ARGUMENT, "--threads: a count from 1 to 4096 is needed");
-    if (o->overwrite && o->retry_errors) return app_fail(OFL_ERROR_ARGUMENT, "--retry-errors has no effect beside --overwrite, which redoes everything; leave one of them out");
+    if (o->overwrite && o->retry_errors)
+        return app_fail(OFL_ERROR_ARGUMENT, "--retry-errors has no effect beside --overwrite, which redoes everything; leave one of them out");
     if (o->dry_run && (o->retry_errors || o->ordered))
         return app_fail(OFL_ERROR_ARGUMENT, "%s has no effect in a dry run; leave one of them out", o->ordered ? "--ordered" : "--retry-errors");
     if (o->quiet && o->no_progress) return app_fail(OFL_ERROR_ARGUMENT, "--no-progress has no effect beside --quiet; leave one of them out");

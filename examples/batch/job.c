@@ -32,7 +32,8 @@ static ofl_status submit(job *j, size_t index)
         ofl_request wanted = {sizeof wanted, entry->prompt_tokens, entry->max_tokens, (uint64_t)index * REQUEST_MAX_CHOICES + choice};
         ofl_status status = ofl_front_submit(j->front, &wanted, NULL);
         if (status == OFL_ERROR_NO_FIT)
-            return app_fail(status, "line %llu: %s; with --context N a longer request becomes an error line", (unsigned long long)entry->line, ofl_error_message());
+            return app_fail(status, "line %llu: %s; with --context N a longer request becomes an error line", (unsigned long long)entry->line,
+                            ofl_error_message());
         if (status != OFL_OK) return app_forward(status);
     }
     return OFL_OK;
@@ -172,7 +173,8 @@ static ofl_status write_answer(job *j, job_group *group)
 {
     record_choice choices[REQUEST_MAX_CHOICES];
     for (uint32_t i = 0; i < group->choice_count; i++)
-        choices[i] = (record_choice){group->answers[i].text != NULL ? group->answers[i].text : "", group->answers[i].bytes, group->reason[i], group->tokens[i]};
+        choices[i] = (record_choice){group->answers[i].text != NULL ? group->answers[i].text : "", group->answers[i].bytes, group->reason[i],
+                                     group->tokens[i]};
     input_entry *entry = group->entry;
     ofl_status status = record_answer(j->maker, group->custom_id, entry->line, group->chat, entry->prompt_tokens, choices, group->choice_count, &j->record);
     uint64_t offset = j->out->bytes;

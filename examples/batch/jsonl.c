@@ -94,7 +94,8 @@ ofl_status jsonl_next(jsonl_reader *reader, jsonl_line *out)
         offset += 3;
     }
     if (!too_long && bytes > 0 && text[bytes - 1] == '\r') bytes--;
-    *out = (jsonl_line){offset, ++reader->line_count, too_long ? 0 : (uint32_t)bytes, !too_long && is_blank(text, bytes), too_long, ended, too_long ? NULL : text};
+    *out = (jsonl_line){offset, ++reader->line_count,  too_long ? 0 : (uint32_t)bytes, !too_long && is_blank(text, bytes), too_long,
+                        ended,  too_long ? NULL : text};
     skip(reader, whole);
     return OFL_OK;
 }

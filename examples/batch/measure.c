@@ -2,7 +2,8 @@
 #include "batch/job.h"
 
 /* Encodes a parsed request and settles its most new tokens. *good_out false with *error set: it becomes an error line. */
-static ofl_status settle(const backend *model, const request *r, uint32_t max_tokens_default, token_list *tokens, uint32_t *max_tokens_out, line_error *error, bool *good_out)
+static ofl_status settle(const backend *model, const request *r, uint32_t max_tokens_default, token_list *tokens, uint32_t *max_tokens_out,
+                         line_error *error, bool *good_out)
 {
     tokens->count = 0;
     *good_out = false;
@@ -15,8 +16,9 @@ static ofl_status settle(const backend *model, const request *r, uint32_t max_to
     if (limit != 0 && r->max_tokens == 0 && prompt < limit && prompt + wanted > limit) wanted = limit - prompt;
     if (prompt == 0) request_refuse(error, "invalid_request", r->chat ? "body.messages" : "body.prompt", "the prompt has no tokens");
     else if (limit != 0 && prompt + wanted > limit)
-        request_refuse(error, "context_length_exceeded", r->chat ? "body.messages" : "body.prompt", "%llu prompt tokens and up to %llu new ones are more than the context of %llu",
-                       (unsigned long long)prompt, (unsigned long long)wanted, (unsigned long long)limit);
+        request_refuse(error, "context_length_exceeded", r->chat ? "body.messages" : "body.prompt",
+                       "%llu prompt tokens and up to %llu new ones are more than the context of %llu", (unsigned long long)prompt,
+                       (unsigned long long)wanted, (unsigned long long)limit);
     else if (prompt + wanted > UINT32_MAX) request_refuse(error, "context_length_exceeded", "body.max_tokens", "more tokens than can be counted");
     else {
         *max_tokens_out = (uint32_t)wanted;
@@ -26,7 +28,8 @@ static ofl_status settle(const backend *model, const request *r, uint32_t max_to
 }
 
 /* Parses and settles; good: the entry's figures are set. The request is left for its custom_id. */
-static ofl_status measure_entry(const backend *model, input *in, input_entry *entry, uint32_t max_tokens_default, token_list *tokens, request *r, line_error *error)
+static ofl_status measure_entry(const backend *model, input *in, input_entry *entry, uint32_t max_tokens_default, token_list *tokens, request *r,
+                                line_error *error)
 {
     bool good;
     uint32_t max_tokens = 0;

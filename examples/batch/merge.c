@@ -50,11 +50,12 @@ static ofl_status check_all(const input *in)
     size_t missing = 0, used = 0;
     for (size_t i = 0; i < in->count; i++) {
         if (in->entries[i].state != ENTRY_WAITING) continue;
-        if (missing++ < 8) used += (size_t)snprintf(lines + used, sizeof lines - used, "%s%llu", used > 0 ? ", " : "", (unsigned long long)in->entries[i].line);
+        if (missing++ < 8)
+            used += (size_t)snprintf(lines + used, sizeof lines - used, "%s%llu", used > 0 ? ", " : "", (unsigned long long)in->entries[i].line);
     }
     if (missing == 0) return OFL_OK;
-    return app_fail(OFL_ERROR_FORMAT, "%zu of %zu requests are in no part: those of input line %s%s; run their shards to the end first", missing, in->count, lines,
-                    missing > 8 ? ", …" : "");
+    return app_fail(OFL_ERROR_FORMAT, "%zu of %zu requests are in no part: those of input line %s%s; run their shards to the end first", missing,
+                    in->count, lines, missing > 8 ? ", …" : "");
 }
 
 static ofl_status write_joined(merge *m)
@@ -63,7 +64,8 @@ static ofl_status write_joined(merge *m)
     buffer room = {0};
     ofl_status status = output_replace_begin(m->options->output, &r);
     if (status != OFL_OK) return status;
-    for (size_t i = 0; i < m->in.count && status == OFL_OK; i++) status = resume_copy(&m->parts[m->in.entries[i].written_part], &r.out, &m->in.entries[i], &room);
+    for (size_t i = 0; i < m->in.count && status == OFL_OK; i++)
+        status = resume_copy(&m->parts[m->in.entries[i].written_part], &r.out, &m->in.entries[i], &room);
     buffer_free(&room);
     if (status == OFL_OK) return output_replace_finish(&r, NULL);
     output_replace_cancel(&r);
@@ -101,8 +103,12 @@ int merge_main(int argc, char **argv)
         {"--overwrite", CLI_FLAG, &o.overwrite, NULL, NULL, NULL, "replace ALL.jsonl if it is there"},
         {"--quiet", CLI_FLAG, &o.quiet, NULL, NULL, NULL, "nothing but errors"},
     };
-    const cli_program program = {"ofload-batch merge", "--input IN.jsonl --output ALL.jsonl PART…",
-                                 "Joins the outputs of shards and verifies that each request is there exactly once.", NULL, rows, sizeof rows / sizeof rows[0]};
+    const cli_program program = {"ofload-batch merge",
+                                 "--input IN.jsonl --output ALL.jsonl PART…",
+                                 "Joins the outputs of shards and verifies that each request is there exactly once.",
+                                 NULL,
+                                 rows,
+                                 sizeof rows / sizeof rows[0]};
     int exit_status;
     ofl_status status = cli_parse(&program, &argc, argv, &exit_status);
     if (status == OFL_END) return exit_status;

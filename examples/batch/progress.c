@@ -33,8 +33,9 @@ static void show(progress *p, const job_totals *totals, ofl_front *front)
     if (p->terminal) (void)fprintf(stderr, "\r\033[K");
     (void)fprintf(stderr, "%" PRIu64 " of %" PRIu64 " requests", done, totals->requests);
     if (totals->failed > 0) (void)fprintf(stderr, " (%" PRIu64 " failed)", totals->failed);
-    (void)fprintf(stderr, "  %.1f tokens/s, forecast %.1f  step %s  at most %s left", p->seconds > 0 ? (double)p->tokens / p->seconds : 0.0, forecast.tokens_per_second,
-                  cli_show_seconds(step, p->steps > 0 ? p->seconds / (double)p->steps : 0), cli_show_seconds(left, forecast.seconds));
+    (void)fprintf(stderr, "  %.1f tokens/s, forecast %.1f  step %s  at most %s left", p->seconds > 0 ? (double)p->tokens / p->seconds : 0.0,
+                  forecast.tokens_per_second, cli_show_seconds(step, p->steps > 0 ? p->seconds / (double)p->steps : 0),
+                  cli_show_seconds(left, forecast.seconds));
     (void)fprintf(stderr, p->terminal ? "" : "\n");
     (void)fflush(stderr);
     p->drawn = p->terminal;

@@ -78,8 +78,8 @@ ofl_status record_answer(const record_maker *maker, const char *custom_id, uint6
     record_id(maker, line, id);
     put_format(&w, "{\"id\":\"batch_req_%s\",\"custom_id\":", id);
     put_text(&w, custom_id);
-    put_format(&w, ",\"response\":{\"status_code\":200,\"request_id\":\"req_%s\",\"body\":{\"id\":\"%s-%s\",\"object\":\"%s\",", id, chat ? "chatcmpl" : "cmpl", id,
-               chat ? "chat.completion" : "text_completion");
+    put_format(&w, ",\"response\":{\"status_code\":200,\"request_id\":\"req_%s\",\"body\":{\"id\":\"%s-%s\",\"object\":\"%s\",", id,
+               chat ? "chatcmpl" : "cmpl", id, chat ? "chat.completion" : "text_completion");
     put_format(&w, "\"created\":%" PRId64 ",\"model\":", maker->created);
     put_text(&w, maker->model_name);
     put(&w, ",\"choices\":[");
@@ -87,8 +87,9 @@ ofl_status record_answer(const record_maker *maker, const char *custom_id, uint6
         put_choice(&w, chat, i, &choices[i]);
         made += choices[i].tokens;
     }
-    put_format(&w, "],\"usage\":{\"prompt_tokens\":%" PRIu32 ",\"completion_tokens\":%" PRIu64 ",\"total_tokens\":%" PRIu64 "},\"system_fingerprint\":", prompt_tokens, made,
-               prompt_tokens + made);
+    put_format(&w,
+               "],\"usage\":{\"prompt_tokens\":%" PRIu32 ",\"completion_tokens\":%" PRIu64 ",\"total_tokens\":%" PRIu64 "},\"system_fingerprint\":",
+               prompt_tokens, made, prompt_tokens + made);
     put_text(&w, maker->fingerprint);
     put(&w, "}},\"error\":null}\n");
     return finish(&w);

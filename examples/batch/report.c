@@ -96,15 +96,17 @@ void report_print_forecast(const report *r)
     char step[32], all[32];
     const ofl_front_forecast *f = &r->forecast;
     printf("%" PRIu64 " requests wait, %" PRIu64 " are done; at most %" PRIu64 " tokens to make\n", f->waiting, r->totals.skipped, f->new_tokens);
-    printf("forecast  %" PRIu64 " steps of %s, %.1f tokens/s, at most %s (±%.0f %%)%s\n", f->steps, cli_show_seconds(step, ratio(f->seconds, (double)f->steps)),
-           f->tokens_per_second, cli_show_seconds(all, f->seconds), r->error_band_percent, r->figures.simulated ? ", on a simulated device" : "");
+    printf("forecast  %" PRIu64 " steps of %s, %.1f tokens/s, at most %s (±%.0f %%)%s\n", f->steps,
+           cli_show_seconds(step, ratio(f->seconds, (double)f->steps)), f->tokens_per_second, cli_show_seconds(all, f->seconds),
+           r->error_band_percent, r->figures.simulated ? ", on a simulated device" : "");
 }
 
 void report_print(const report *r)
 {
     char a[32], b[32];
     const job_totals *t = &r->totals;
-    printf("%" PRIu64 " answered, %" PRIu64 " failed, %" PRIu64 " done earlier, of %" PRIu64 " requests: %s\n", t->answered, t->failed, t->skipped, t->requests, r->output);
+    printf("%" PRIu64 " answered, %" PRIu64 " failed, %" PRIu64 " done earlier, of %" PRIu64 " requests: %s\n", t->answered, t->failed, t->skipped,
+           t->requests, r->output);
     if (t->steps == 0) return;
     printf("step      forecast %s, measured %s (%+.1f %%)%s\n", cli_show_seconds(a, t->estimated_seconds / (double)t->steps),
            cli_show_seconds(b, t->seconds / (double)t->steps), report_error_percent(r), r->figures.simulated ? ", simulated device" : "");
@@ -112,6 +114,6 @@ void report_print(const report *r)
            ratio((double)t->completion_tokens, t->seconds + t->sync_seconds), t->completion_tokens, t->steps, cli_show_seconds(a, t->seconds));
     printf("link      %s, %.1f %% of what it can\n", cli_show_rate(a, ratio((double)r->figures.streamed_bytes, t->seconds)),
            100 * ratio(ratio((double)r->figures.streamed_bytes, t->seconds), r->figures.link_bytes_per_second));
-    printf("device    peak %s, planned %s, budget %s; preempted 0\n", cli_show_bytes(a, r->figures.peak_device_bytes, 0), cli_show_bytes(b, r->figures.plan_bytes, 0),
-           cli_show_bytes((char[32]){0}, r->figures.budget_bytes, 0));
+    printf("device    peak %s, planned %s, budget %s; preempted 0\n", cli_show_bytes(a, r->figures.peak_device_bytes, 0),
+           cli_show_bytes(b, r->figures.plan_bytes, 0), cli_show_bytes((char[32]){0}, r->figures.budget_bytes, 0));
 }

@@ -30,7 +30,8 @@ static const char *part_text(const cJSON *part, const char *where, line_error *e
 {
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(part, "type"), *text = cJSON_GetObjectItemCaseSensitive(part, "text");
     if (!cJSON_IsString(type) || strcmp(type->valuestring, "text") != 0)
-        request_refuse(error, "unsupported_parameter", where, "a content part of type \"%.60s\": only text can be read", cJSON_IsString(type) ? type->valuestring : "?");
+        request_refuse(error, "unsupported_parameter", where, "a content part of type \"%.60s\": only text can be read",
+                       cJSON_IsString(type) ? type->valuestring : "?");
     else if (!cJSON_IsString(text)) request_refuse(error, "invalid_request", where, "a text part without text");
     else return text->valuestring;
     return NULL;
@@ -112,7 +113,8 @@ static bool read_prompt(request *r, const cJSON *body, line_error *error)
 {
     const cJSON *prompt = cJSON_GetObjectItemCaseSensitive(body, "prompt");
     if (cJSON_IsArray(prompt) && cJSON_GetArraySize(prompt) == 1) prompt = prompt->child;
-    if (!cJSON_IsString(prompt)) return request_refuse(error, "invalid_request", "body.prompt", "prompt: one string is needed (no token ids, one prompt a line)");
+    if (!cJSON_IsString(prompt))
+        return request_refuse(error, "invalid_request", "body.prompt", "prompt: one string is needed (no token ids, one prompt a line)");
     r->prompt = prompt->valuestring;
     return true;
 }

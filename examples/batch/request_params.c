@@ -24,7 +24,8 @@ static bool unsupported(line_error *error, const char *name, const char *why)
 
 static bool whole_number(const cJSON *value, double low, double high, double *out)
 {
-    if (!cJSON_IsNumber(value) || !(value->valuedouble >= low) || !(value->valuedouble <= high) || floor(value->valuedouble) != value->valuedouble) return false;
+    if (!cJSON_IsNumber(value) || !(value->valuedouble >= low) || !(value->valuedouble <= high) || floor(value->valuedouble) != value->valuedouble)
+        return false;
     *out = value->valuedouble;
     return true;
 }

@@ -48,7 +48,8 @@ static ofl_status take_line(input *in, output *o, const jsonl_line *line, uint64
     ofl_status status = OFL_OK;
     if (!line->ended) status = repair_end(o, line, whole, found);
     else if (!whole)
-        status = app_fail(OFL_ERROR_FORMAT, "%s: line %llu is no record of this program; give --overwrite to start anew", o->path, (unsigned long long)line->number);
+        status = app_fail(OFL_ERROR_FORMAT, "%s: line %llu is no record of this program; give --overwrite to start anew", o->path,
+                          (unsigned long long)line->number);
     if (status == OFL_OK && whole) status = mark(in, o, line, line->ended ? end : end + 1, &head, found);
     free(head.custom_id);
     return status;

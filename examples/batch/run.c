@@ -84,8 +84,10 @@ static ofl_status take_up(run *r)
     resume_found found;
     ofl_status status = state_read(r->state_path, &before);
     if (status == OFL_END)
-        return app_fail(OFL_ERROR_MISMATCH, "%s: is there already, without a state file that says what it came from; name another output, or give --overwrite to start anew",
-                        r->output_path);
+        return app_fail(
+            OFL_ERROR_MISMATCH,
+            "%s: is there already, without a state file that says what it came from; name another output, or give --overwrite to start anew",
+            r->output_path);
     if (status == OFL_OK) status = state_compare(&before, &r->state);
     if (status == OFL_OK) status = resume_read(&r->in, &r->out, &found);
     if (status != OFL_OK) return status;

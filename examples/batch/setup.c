@@ -126,7 +126,8 @@ static ofl_status measure_compute(setup *s, ofl_workload *w, ofl_compute_point *
     if (w->sequences == 0 && w->queue_length < sequences) sequences = (uint32_t)w->queue_length;
     uint32_t chunk = w->prefill_chunk_tokens != 0 ? w->prefill_chunk_tokens : GUESSED_CHUNK, count = MAX_POINTS;
     double began = seconds_now();
-    ofl_status status = forward_measure(s->model, s->compute_type, (uint32_t)s->options->threads, sequences + chunk, points, &count, &w->attention_seconds_per_kv_token);
+    ofl_status status = forward_measure(s->model, s->compute_type, (uint32_t)s->options->threads, sequences + chunk, points, &count,
+                                        &w->attention_seconds_per_kv_token);
     if (status != OFL_OK) return status;
     w->compute_points = points;
     w->compute_point_count = count;
@@ -148,8 +149,8 @@ static ofl_status try_plan(setup *s, ofl_workload *w, uint64_t context, uint64_t
     return OFL_OK;
 }
 
-/* KV is handed out in blocks, so the room for it is planned by what requests typically need: more of them run at once than if each were as long as the longest.
- * The longest must still fit alone; else the plan is made for it. */
+/* KV is handed out in blocks, so the room for it is planned by what requests typically need: more of them run at once than if each were as long as
+ * the longest. The longest must still fit alone; else the plan is made for it. */
 static ofl_status plan_contexts(setup *s, ofl_workload *w, const backend_load *load)
 {
     uint64_t room = 0, longest = load->context_tokens, typical = load->typical_tokens, asked = w->context_tokens;
@@ -185,10 +186,13 @@ static void say_plan(const setup *s)
     ofl_budget budget = {.struct_size = sizeof budget};
     ofl_plan_settings settled = {.struct_size = sizeof settled};
     ofl_forecast forecast = {.struct_size = sizeof forecast};
-    if (ofl_plan_budget_get(s->plan, &budget) != OFL_OK || ofl_plan_settings_get(s->plan, &settled) != OFL_OK || ofl_plan_forecast_get(s->plan, &forecast) != OFL_OK) return;
+    if (ofl_plan_budget_get(s->plan, &budget) != OFL_OK || ofl_plan_settings_get(s->plan, &settled) != OFL_OK ||
+        ofl_plan_forecast_get(s->plan, &forecast) != OFL_OK)
+        return;
     say(s, "plan: %s resident, %s streamed per step, %u sequences of %" PRIu64 " tokens; a step takes %s and is %s-bound (%s)\n",
         cli_show_bytes(a, budget.resident_bytes, 0), cli_show_bytes(b, budget.stream_bytes_per_step, 0), settled.sequences, settled.context_tokens,
-        cli_show_seconds(c, forecast.step.step_seconds), forecast.link_bound ? "link" : "compute", ofl_machine_simulated(s->machine) ? "simulated device" : "forecast");
+        cli_show_seconds(c, forecast.step.step_seconds), forecast.link_bound ? "link" : "compute",
+        ofl_machine_simulated(s->machine) ? "simulated device" : "forecast");
 }
 
 static ofl_status plan(void *context, const backend_load *load, const ofl_plan **out)
@@ -274,8 +278,9 @@ static void figures(void *context, backend_figures *out)
     (void)ofl_device_info_get(s->device, &info);
     (void)ofl_plan_budget_get(s->plan, &budget);
     if (s->engine != NULL) (void)ofl_engine_stats_get(s->engine, &stats);
-    *out = (backend_figures){memory.peak_bytes, budget.vram_bytes, budget.total_bytes, stats.bytes_streamed, ofl_machine_get(s->machine, OFL_FIGURE_LINK, NULL),
-                             stats.stall_seconds, info.spec, info.simulated != 0};
+    *out = (backend_figures){
+        memory.peak_bytes,   budget.vram_bytes, budget.total_bytes, stats.bytes_streamed, ofl_machine_get(s->machine, OFL_FIGURE_LINK, NULL),
+        stats.stall_seconds, info.spec,         info.simulated != 0};
 }
 
 /* ---- open and close ---- */
@@ -290,7 +295,8 @@ static const char *kv_name(ofl_kv_type type)
 static ofl_status fill_backend(setup *s, backend *out)
 {
     ofl_model_shape shape = {.struct_size = sizeof shape};
-    ofl_plan_settings settled = {.struct_size = sizeof settled, .kv_type = (ofl_kv_type)s->options->plan.kv_type, .compute_type = (ofl_compute_type)s->options->compute};
+    ofl_plan_settings settled = {
+        .struct_size = sizeof settled, .kv_type = (ofl_kv_type)s->options->plan.kv_type, .compute_type = (ofl_compute_type)s->options->compute};
     settled.context_tokens = s->options->plan.context;
     ofl_status status = ofl_model_shape_get(s->model, &shape);
     if (status == OFL_OK && s->plan != NULL) status = ofl_plan_settings_get(s->plan, &settled);

@@ -34,7 +34,8 @@ static ofl_status from_slurm(shard *out)
     if (!read_number(getenv("SLURM_ARRAY_TASK_ID"), '\0', NULL, &id) || !read_number(getenv("SLURM_ARRAY_TASK_COUNT"), '\0', NULL, &count)) return OFL_END;
     (void)read_number(getenv("SLURM_ARRAY_TASK_MIN"), '\0', NULL, &low);
     (void)read_number(getenv("SLURM_ARRAY_TASK_STEP"), '\0', NULL, &step);
-    if (step == 0 || id < low || (id - low) % step != 0) return app_fail(OFL_ERROR_ARGUMENT, "--shard auto: the Slurm array's id %u does not fit its start and step", id);
+    if (step == 0 || id < low || (id - low) % step != 0)
+        return app_fail(OFL_ERROR_ARGUMENT, "--shard auto: the Slurm array's id %u does not fit its start and step", id);
     return check("Slurm array", (id - low) / step, count, out);
 }
 
@@ -43,7 +44,9 @@ static ofl_status from_kubernetes(shard *out)
     uint32_t index, count;
     if (!read_number(getenv("JOB_COMPLETION_INDEX"), '\0', NULL, &index)) return OFL_END;
     if (!read_number(getenv("OFLOAD_SHARD_COUNT"), '\0', NULL, &count))
-        return app_fail(OFL_ERROR_ARGUMENT, "--shard auto: JOB_COMPLETION_INDEX is set, but Kubernetes tells no count; set OFLOAD_SHARD_COUNT to the job's completions");
+        return app_fail(
+            OFL_ERROR_ARGUMENT,
+            "--shard auto: JOB_COMPLETION_INDEX is set, but Kubernetes tells no count; set OFLOAD_SHARD_COUNT to the job's completions");
     return check("Kubernetes job", index, count, out);
 }
 

@@ -1,4 +1,5 @@
-/* Being asked to stop. SIGINT once: stop soon, 130; twice: at once. SIGTERM and SIGUSR1: stop soon, 75. A closed pipe or a full disk is an error return, not a signal. */
+/* Being asked to stop. SIGINT once: stop soon, 130; twice: at once. SIGTERM and SIGUSR1: stop soon, 75. A closed pipe or a full disk is an error
+ * return, not a signal. */
 #ifndef OFLOAD_BATCH_SIGNALS_H
 #define OFLOAD_BATCH_SIGNALS_H
 

@@ -83,7 +83,8 @@ ofl_status state_compare(const batch_state *before, const batch_state *now)
 {
     for (size_t i = 0; i < STATE_KEY_COUNT; i++) {
         if (strcmp(before->values[i], now->values[i]) == 0) continue;
-        return app_fail(OFL_ERROR_MISMATCH, "the output was begun with another setting: %s was \"%.60s\" and is \"%.60s\"; use the same, or --overwrite to start anew",
+        return app_fail(OFL_ERROR_MISMATCH,
+                        "the output was begun with another setting: %s was \"%.60s\" and is \"%.60s\"; use the same, or --overwrite to start anew",
                         keys[i].said, before->values[i], now->values[i]);
     }
     return OFL_OK;

@@ -115,7 +115,8 @@ static uint64_t rounded(uint64_t value)
 static ofl_status step_seconds(play *p, uint64_t tokens, uint32_t logits_rows, uint64_t kv_tokens, double *out)
 {
     front_cached key = {(uint32_t)tokens, (uint32_t)rounded(logits_rows), rounded(kv_tokens), 0};
-    uint64_t hash = (key.tokens * UINT64_C(0x9E3779B97F4A7C15)) ^ (key.logits_rows * UINT64_C(0xC2B2AE3D27D4EB4F)) ^ (key.kv_tokens * UINT64_C(0x165667B19E3779F9));
+    uint64_t hash = (key.tokens * UINT64_C(0x9E3779B97F4A7C15)) ^ (key.logits_rows * UINT64_C(0xC2B2AE3D27D4EB4F)) ^
+                    (key.kv_tokens * UINT64_C(0x165667B19E3779F9));
     front_cached *entry = &p->front->cache[(hash ^ (hash >> 29)) % FRONT_CACHE_ENTRIES];
     if (entry->tokens != key.tokens || entry->logits_rows != key.logits_rows || entry->kv_tokens != key.kv_tokens) {
         ofl_step_shape shape = {sizeof shape, key.tokens, key.logits_rows, key.kv_tokens};

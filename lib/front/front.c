@@ -91,10 +91,11 @@ static ofl_status check_request(const ofl_front *front, const ofl_request *reque
         return ofl_fail(OFL_ERROR_ARGUMENT, "front: a request needs at least one prompt token and one new token");
     uint64_t tokens = (uint64_t)request->prompt_tokens + request->max_new_tokens, room = (uint64_t)front->block_total * front->block_tokens;
     if (tokens <= room && tokens <= UINT32_MAX) return OFL_OK;
-    return ofl_fail_room(OFL_ERROR_NO_FIT, tokens, room,
-                         "request of %u prompt + %u new = %llu tokens can never run: KV holds %llu tokens (%u blocks of %u); shorten it or plan for more context",
-                         request->prompt_tokens, request->max_new_tokens, (unsigned long long)tokens, (unsigned long long)room, front->block_total,
-                         front->block_tokens);
+    return ofl_fail_room(
+        OFL_ERROR_NO_FIT, tokens, room,
+        "request of %u prompt + %u new = %llu tokens can never run: KV holds %llu tokens (%u blocks of %u); shorten it or plan for more context",
+        request->prompt_tokens, request->max_new_tokens, (unsigned long long)tokens, (unsigned long long)room, front->block_total,
+        front->block_tokens);
 }
 
 ofl_status ofl_front_submit(ofl_front *front, const ofl_request *request, uint64_t *request_out)

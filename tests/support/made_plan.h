@@ -8,7 +8,10 @@
 
 struct ofl_plan { ofl_plan_settings settings; double link_seconds; uint64_t estimates; };
 
-ofl_status ofl_plan_settings_get(const ofl_plan *plan, ofl_plan_settings *out) { return ofl_struct_out(out, &plan->settings, sizeof plan->settings, "settings"); }
+ofl_status ofl_plan_settings_get(const ofl_plan *plan, ofl_plan_settings *out)
+{
+    return ofl_struct_out(out, &plan->settings, sizeof plan->settings, "settings");
+}
 
 /* A step takes the link's time, or 1 ms a token, 0.1 ms a row of logits and 1 µs a token of context. */
 ofl_status ofl_plan_estimate_step(const ofl_plan *plan, const ofl_step_shape *step, ofl_step_estimate *out)

@@ -1,5 +1,6 @@
-/* A model that is no model, for tests of whole batch runs. One id per byte, 256 ends an answer. What it says is in the prompt: after '#' stand the bytes of the answer,
- * and then it ends; without '#' it goes on for ever with letters that depend on all that came before. It fails the test when a sequence's tokens do not follow one another. */
+/* A model that is no model, for tests of whole batch runs. One id per byte, 256 ends an answer. What it says is in the prompt: after '#' stand the
+ * bytes of the answer, and then it ends; without '#' it goes on for ever with letters that depend on all that came before. It fails the test when a
+ * sequence's tokens do not follow one another. */
 #ifndef OFLOAD_TEST_STUB_MODEL_H
 #define OFLOAD_TEST_STUB_MODEL_H
 
@@ -126,9 +127,23 @@ static int stub_stop(void) { return the_stub.stop_at_step != 0 && (int)the_stub.
 static backend stub_backend(void)
 {
     the_stub = (stub){.plan = made_plan(4, 36, 32, 16, 4 * 512), .pace = 1};
-    return (backend){.context = &the_stub, .model_name = "stub", .model_identity = "0123456789abcdef", .compute = "f32", .kv_type = "f32", .chat_template = "by the model",
-                     .usable_ids = STUB_END + 1, .vocabulary = STUB_VOCABULARY, .context_limit = 512, .encode = stub_encode, .bytes = stub_bytes, .is_end = stub_is_end,
-                     .plan = stub_plan, .load = stub_load, .step = stub_step, .now = stub_now, .figures = stub_figures};
+    return (backend){.context = &the_stub,
+                     .model_name = "stub",
+                     .model_identity = "0123456789abcdef",
+                     .compute = "f32",
+                     .kv_type = "f32",
+                     .chat_template = "by the model",
+                     .usable_ids = STUB_END + 1,
+                     .vocabulary = STUB_VOCABULARY,
+                     .context_limit = 512,
+                     .encode = stub_encode,
+                     .bytes = stub_bytes,
+                     .is_end = stub_is_end,
+                     .plan = stub_plan,
+                     .load = stub_load,
+                     .step = stub_step,
+                     .now = stub_now,
+                     .figures = stub_figures};
 }
 
 static run_settings stub_settings(const char *from, const char *to)
