@@ -5,6 +5,8 @@
 
 #ifdef _OPENMP
 #include <omp.h>
+#else
+#include <dlfcn.h>
 #endif
 
 #include "common/app_error.h"
@@ -28,6 +30,12 @@ void threads_alone(void)
 {
 #ifdef _OPENMP
     omp_set_num_threads(1);
+#else
+    union {
+        void *symbol;
+        void (*set)(int count);
+    } runtime = {.symbol = dlsym(RTLD_DEFAULT, "omp_set_num_threads")}; /* oneDNN may bring one along */
+    if (runtime.symbol != NULL) runtime.set(1);
 #endif
 }
 
