@@ -368,6 +368,8 @@ static void test_torn_ends(void **state)
     size_t bytes;
     char *whole = test_read(out_path, &bytes);
     for (size_t keep = 0; keep < bytes; keep++) {
+        /* Around line ends, inside characters, and here and there between. */
+        if (keep % 23 != 0 && whole[keep] != '\n' && whole[keep - 1] != '\n' && ((unsigned char)whole[keep] & 0xC0) != 0x80) continue;
         test_write(out_path, whole, keep);
         model = stub_backend();
         assert_int_equal(run(&settings, &model), EXIT_DONE);
