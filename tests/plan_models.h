@@ -16,13 +16,14 @@ static inline test_shape qwen7b(void) { return (test_shape){28, 3584, 28, 4, 128
 static inline test_shape llama70b(void) { return (test_shape){80, 8192, 64, 8, 128, 28672, 128256, 0, 0, OFL_DTYPE_BF16}; }
 static inline test_shape smol135m(void) { return (test_shape){30, 576, 9, 3, 64, 1536, 49152, 1, 0, OFL_DTYPE_BF16}; }
 
-static inline void add_tensor(ofl_model_builder *b, const char *name, const test_shape *s, ofl_dtype dtype, ofl_tensor_class kind, ofl_tensor_role role, int32_t block,
-                              uint64_t columns, uint64_t rows)
+static inline void add_tensor(ofl_model_builder *b, const char *name, const test_shape *s, ofl_dtype dtype, ofl_tensor_class kind,
+                              ofl_tensor_role role, int32_t block, uint64_t columns, uint64_t rows)
 {
     char full[96];
     bool in_block = block >= 0 && (uint32_t)block < s->layers;
     (void)(in_block ? snprintf(full, sizeof full, "blk.%d.%s", (int)block, name) : snprintf(full, sizeof full, "%s", name));
-    ofl_tensor_source t = {.struct_size = sizeof t, .name = full, .dtype = dtype, .tensor_class = kind, .role = role, .block = block, .n_dims = rows ? 2 : 1};
+    ofl_tensor_source t = {
+        .struct_size = sizeof t, .name = full, .dtype = dtype, .tensor_class = kind, .role = role, .block = block, .n_dims = rows ? 2 : 1};
     t.dims[0] = columns;
     t.dims[1] = rows;
     t.also_lookup = s->tied && role == OFL_ROLE_EMBEDDING;
@@ -48,7 +49,8 @@ static inline void add_block(ofl_model_builder *b, const test_shape *s, int32_t 
 
 static inline ofl_model *test_model(test_shape s)
 {
-    ofl_model_shape shape = {.struct_size = sizeof shape, .block_count = s.layers, .hidden_size = s.hidden, .head_count = s.heads, .head_count_kv = s.kv_heads};
+    ofl_model_shape shape = {
+        .struct_size = sizeof shape, .block_count = s.layers, .hidden_size = s.hidden, .head_count = s.heads, .head_count_kv = s.kv_heads};
     shape.head_dim_k = shape.head_dim_v = shape.rope_dim = s.head_dim;
     shape.ffn_size = s.ffn;
     shape.vocab_size = s.vocab;
@@ -87,7 +89,8 @@ typedef struct planned {
 
 static inline planned read_plan(const ofl_plan *plan)
 {
-    planned p = {.budget.struct_size = sizeof p.budget, .forecast.struct_size = sizeof p.forecast, .settings.struct_size = sizeof p.settings};
+    planned p = {
+        .budget.struct_size = sizeof p.budget, .forecast.struct_size = sizeof p.forecast, .settings.struct_size = sizeof p.settings};
     assert_ok(ofl_plan_budget_get(plan, &p.budget));
     assert_ok(ofl_plan_forecast_get(plan, &p.forecast));
     assert_ok(ofl_plan_settings_get(plan, &p.settings));

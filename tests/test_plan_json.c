@@ -5,6 +5,8 @@
 
 #include "base/base.h"
 #include "base/sha256.h"
+#include "plan/json_text.h"
+#include "plan/plan_state.h"
 
 typedef struct fixture {
     ofl_model *model;
@@ -43,19 +45,81 @@ static void test_contract_keys(void **state)
 {
     (void)state;
     static const char *const keys[] = {
-        "identity.model", "identity.machine", "identity.plan", "model.name", "model.architecture", "model.layers", "model.parameters", "model.weight_bytes",
-        "model.kv_bytes_per_token", "model.state_bytes_per_sequence", "model.embedding_bytes", "model.tied_output", "model.expert_count", "model.expert_used_count",
-        "model.unused", "machine.device", "machine.simulated", "machine.vram_bytes", "machine.host_bytes", "machine.pinnable_bytes", "machine.link_bytes_per_second",
-        "machine.link_pageable_bytes_per_second", "machine.copy_start_seconds", "machine.file_bytes_per_second", "machine.device_bytes_per_second",
-        "machine.device_flops_per_second", "machine.sources.vram_bytes", "workload.context", "workload.sequences", "workload.queue_length", "workload.prefill_chunk",
-        "workload.tokens_per_step_cap", "workload.kv_type", "workload.objective", "budget.vram_bytes", "budget.total_bytes", "budget.resident_bytes", "budget.ring_bytes",
-        "budget.kv_bytes", "budget.activation_bytes", "budget.runtime_bytes", "budget.headroom_bytes", "tiers.device_bytes", "tiers.pinned_bytes",
-        "tiers.pageable_bytes", "tiers.file_bytes", "units.0.name", "units.0.streamed_bytes", "units.0.compute_seconds", "units.0.tensors.0.name",
-        "units.0.tensors.0.class", "units.0.tensors.0.bytes", "units.0.tensors.0.tier", "stream.bytes_per_step", "stream.copies_per_step",
-        "stream.lower_bound_bytes_per_step", "kv.bytes_per_token", "kv.capacity_tokens", "kv.max_sequences_at_context", "forecast.sequences", "forecast.step_seconds",
-        "forecast.link_seconds", "forecast.compute_seconds", "forecast.link_idle_seconds", "forecast.stall_seconds", "forecast.error_band_percent",
-        "forecast.tokens_per_second", "forecast.bound", "forecast.knee_tokens", "forecast.first_token_seconds", "forecast.by_sequences.0.sequences",
-        "forecast.by_sequences.0.step_seconds", "forecast.by_sequences.0.tokens_per_second", "advice", "lookups.0.name",
+        "identity.model",
+        "identity.machine",
+        "identity.plan",
+        "model.name",
+        "model.architecture",
+        "model.layers",
+        "model.parameters",
+        "model.weight_bytes",
+        "model.kv_bytes_per_token",
+        "model.state_bytes_per_sequence",
+        "model.embedding_bytes",
+        "model.tied_output",
+        "model.expert_count",
+        "model.expert_used_count",
+        "model.unused",
+        "machine.device",
+        "machine.simulated",
+        "machine.vram_bytes",
+        "machine.host_bytes",
+        "machine.pinnable_bytes",
+        "machine.link_bytes_per_second",
+        "machine.link_pageable_bytes_per_second",
+        "machine.copy_start_seconds",
+        "machine.file_bytes_per_second",
+        "machine.device_bytes_per_second",
+        "machine.device_flops_per_second",
+        "machine.sources.vram_bytes",
+        "workload.context",
+        "workload.sequences",
+        "workload.queue_length",
+        "workload.prefill_chunk",
+        "workload.tokens_per_step_cap",
+        "workload.kv_type",
+        "workload.objective",
+        "budget.vram_bytes",
+        "budget.total_bytes",
+        "budget.resident_bytes",
+        "budget.ring_bytes",
+        "budget.kv_bytes",
+        "budget.activation_bytes",
+        "budget.runtime_bytes",
+        "budget.headroom_bytes",
+        "tiers.device_bytes",
+        "tiers.pinned_bytes",
+        "tiers.pageable_bytes",
+        "tiers.file_bytes",
+        "units.0.name",
+        "units.0.streamed_bytes",
+        "units.0.compute_seconds",
+        "units.0.tensors.0.name",
+        "units.0.tensors.0.class",
+        "units.0.tensors.0.bytes",
+        "units.0.tensors.0.tier",
+        "stream.bytes_per_step",
+        "stream.copies_per_step",
+        "stream.lower_bound_bytes_per_step",
+        "kv.bytes_per_token",
+        "kv.capacity_tokens",
+        "kv.max_sequences_at_context",
+        "forecast.sequences",
+        "forecast.step_seconds",
+        "forecast.link_seconds",
+        "forecast.compute_seconds",
+        "forecast.link_idle_seconds",
+        "forecast.stall_seconds",
+        "forecast.error_band_percent",
+        "forecast.tokens_per_second",
+        "forecast.bound",
+        "forecast.knee_tokens",
+        "forecast.first_token_seconds",
+        "forecast.by_sequences.0.sequences",
+        "forecast.by_sequences.0.step_seconds",
+        "forecast.by_sequences.0.tokens_per_second",
+        "advice",
+        "lookups.0.name",
     };
     fixture f;
     open_fixture(&f, NULL);
@@ -78,6 +142,20 @@ static void test_same_inputs_same_bytes(void **state)
     assert_string_equal(a.json, b.json);
     close_fixture(&a);
     close_fixture(&b);
+}
+
+/* Names come from files: quotes, control characters and bytes that are no UTF-8 make no broken JSON. */
+static void test_strings_are_escaped(void **state)
+{
+    (void)state;
+    ofl_json_text text = {0};
+    ofl_json_open(&text, NULL, '{');
+    ofl_json_put_string(&text, "s", "a\"b\\c\n\x01 \xC3\xA9 \xF0\x9F\x91\x8D|\xC3|\xED\xA0\x80|\xC0\x80|\xFF");
+    ofl_json_close(&text, '{');
+    assert_non_null(strstr(text.bytes,
+                           "\"a\\\"b\\\\c\\u000a\\u0001 \xC3\xA9 \xF0\x9F\x91\x8D|\xEF\xBF\xBD|\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD|"
+                           "\xEF\xBF\xBD\xEF\xBF\xBD|\xEF\xBF\xBD\""));
+    ofl_free(text.bytes);
 }
 
 /* A plan read back foretells the same. */
@@ -228,6 +306,88 @@ static void test_damaged_json(void **state)
     close_fixture(&f);
 }
 
+static void shift(uint64_t *from, uint64_t *to, uint64_t bytes)
+{
+    *from -= bytes;
+    *to += bytes;
+}
+
+/* One contradiction at a time, all sums around it kept right, in the plan itself. */
+static void contradict(ofl_plan *plan, int kind)
+{
+    ofl_plan_draft *d = &plan->draft;
+    ofl_budget *b = &d->budget;
+    uint64_t unit = 0;
+    while (d->cut.units[unit].piece_bytes == 0) unit++;
+    ofl_slice *slice = &d->cut.slices[d->cut.units[unit].slice_first];
+    while (slice->tier == OFL_TIER_DEVICE) slice++;
+    switch (kind) {
+    case 0: shift(&b->resident_bytes, &b->ring_bytes, 256); break;
+    case 1: b->vram_bytes = b->total_bytes - 1, plan->facts.figures[OFL_FIGURE_VRAM] = (double)b->vram_bytes; break;
+    case 2: b->vram_bytes++; break;
+    case 3: b->logits_bytes += 256; break;
+    case 4: b->workspace_bytes += 256, b->activation_bytes += 256, b->headroom_bytes -= 256; break;
+    case 5: shift(&b->headroom_bytes, &b->kv_bytes, 256); break;
+    case 6: shift(&b->pinned_bytes, &b->pageable_bytes, 1); break;
+    case 7: b->stream_bytes_per_step++; break;
+    case 8: d->cut.units[unit].streamed_bytes++; break;
+    case 9: d->cut.units[unit].piece_bytes = b->ring_bytes + 256; break;
+    case 10: d->cut.units[unit].piece_bytes -= 256; break;
+    case 11: slice->piece_offset += 256; break;
+    case 12: slice->unit++; break;
+    case 13: slice->row_first++; break;
+    case 14: slice->row_count--; break;
+    case 15: slice->bytes -= 512; break;
+    case 16: d->settings.kv_bytes_per_sequence -= 16; break;
+    case 17: d->settings.max_sequences++; break;
+    case 18: d->settings.kv_capacity_tokens += 16; break;
+    case 19: d->settings.sequences--; break;
+    case 20: d->settings.tokens_per_step_cap++; break;
+    case 21: plan->facts.tensors[slice->tensor].tensor_class = OFL_CLASS_LOOKUP; break;
+    case 22: plan->facts.tensors[slice->tensor].slice_first++; break;
+    case 23: plan->facts.tensors[slice->tensor].slice_count--; break;
+    case 24: plan->facts.tensors[slice->tensor].name = "another"; break;
+    case 25: plan->facts.model_identity[7] ^= 1; break;
+    case 26: shift(&b->headroom_bytes, &b->ring_bytes, 1); break;
+    case 27: b->total_bytes++; break;
+    case 28: d->settings.kv_type = OFL_KV_F32; break;
+    default: slice->tier = OFL_TIER_DEVICE; break;
+    }
+}
+
+static void test_check_finds_each_contradiction(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 30; kind++) {
+        fixture f;
+        open_fixture(&f, NULL);
+        contradict(f.plan, kind);
+        if (ofl_plan_check(f.plan, f.model) != OFL_ERROR_MISMATCH) fail_msg("contradiction %d is not found", kind);
+        close_fixture(&f);
+    }
+}
+
+/* A unit has one rate: its streamed slices are in one tier. */
+static void test_check_finds_two_tiers_in_a_unit(void **state)
+{
+    (void)state;
+    fixture f;
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 256, .sequences = 2, .cut = OFL_CUT_OFF};
+    open_fixture(&f, &w);
+    ofl_plan_draft *d = &f.plan->draft;
+    bool found = false;
+    for (uint32_t i = 1; i < d->cut.unit_slice_count && !found; i++) {
+        ofl_slice *slice = &d->cut.slices[i];
+        if (slice->tier == OFL_TIER_DEVICE || slice->piece_offset == 0) continue;
+        slice->tier = OFL_TIER_PAGEABLE;
+        shift(&d->budget.pinned_bytes, &d->budget.pageable_bytes, slice->bytes);
+        found = true;
+    }
+    assert_true(found);
+    assert_status(ofl_plan_check(f.plan, f.model), OFL_ERROR_MISMATCH);
+    close_fixture(&f);
+}
+
 static void test_another_model_is_refused(void **state)
 {
     (void)state;
@@ -267,8 +427,15 @@ static void test_every_allocation_may_fail(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_contract_keys),          cmocka_unit_test(test_same_inputs_same_bytes), cmocka_unit_test(test_read_back_foretells_the_same),
-    cmocka_unit_test(test_every_mutation_is_refused), cmocka_unit_test(test_damaged_json),        cmocka_unit_test(test_another_model_is_refused),
+    cmocka_unit_test(test_contract_keys),
+    cmocka_unit_test(test_same_inputs_same_bytes),
+    cmocka_unit_test(test_read_back_foretells_the_same),
+    cmocka_unit_test(test_every_mutation_is_refused),
+    cmocka_unit_test(test_damaged_json),
+    cmocka_unit_test(test_another_model_is_refused),
     cmocka_unit_test(test_every_allocation_may_fail),
+    cmocka_unit_test(test_check_finds_each_contradiction),
+    cmocka_unit_test(test_check_finds_two_tiers_in_a_unit),
+    cmocka_unit_test(test_strings_are_escaped),
 };
 TEST_MAIN(tests)

@@ -25,7 +25,8 @@ static double above_bound(const ofl_model *model, double share, double link, dou
     ofl_plan *plan = NULL;
     assert_ok(ofl_plan_make(model, machine, &w, &plan));
     planned p = read_plan(plan);
-    double ratio = p.forecast.step.step_seconds / larger((double)p.budget.lower_bound_bytes_per_step / link, p.forecast.step.compute_seconds);
+    double ratio = p.forecast.step.step_seconds /
+                   larger((double)p.budget.lower_bound_bytes_per_step / link, p.forecast.step.compute_seconds);
     ofl_plan_destroy(plan);
     ofl_machine_destroy(machine);
     return ratio;
@@ -40,7 +41,8 @@ static void test_row_parts_are_near_the_bound(void **state)
         ofl_model *model = test_model(shapes[m]);
         for (int i = 0; i < 3 * 4 * 5; i++) {
             double link = links[i / 5 % 4], ratio = above_bound(model, shares[i / 20], link, computes[i % 5]);
-            if (ratio > (link > 30e9 ? 1.03 : 1.02)) fail_msg("model %d, V %.2f, link %.1f GB/s, compute %.1f: %.4f", m, shares[i / 20], link / 1e9, computes[i % 5], ratio);
+            if (ratio > (link > 30e9 ? 1.03 : 1.02))
+                fail_msg("model %d, V %.2f, link %.1f GB/s, compute %.1f: %.4f", m, shares[i / 20], link / 1e9, computes[i % 5], ratio);
         }
         ofl_model_destroy(model);
     }
@@ -149,8 +151,16 @@ typedef struct sweep {
 static sweep random_sweep(uint64_t *seed)
 {
     uint32_t hidden = (uint32_t)(64 * (1 + test_random(seed) % 24));
-    test_shape s = {(uint32_t)(1 + test_random(seed) % 12), hidden, hidden / 64, 1, 64, (uint32_t)(64 * (2 + test_random(seed) % 60)), (uint32_t)(500 + test_random(seed) % 30000),
-                    (uint32_t)(test_random(seed) % 2), (uint32_t)(test_random(seed) % 2), OFL_DTYPE_BF16};
+    test_shape s = {(uint32_t)(1 + test_random(seed) % 12),
+                    hidden,
+                    hidden / 64,
+                    1,
+                    64,
+                    (uint32_t)(64 * (2 + test_random(seed) % 60)),
+                    (uint32_t)(500 + test_random(seed) % 30000),
+                    (uint32_t)(test_random(seed) % 2),
+                    (uint32_t)(test_random(seed) % 2),
+                    OFL_DTYPE_BF16};
     sweep w = {.model = test_model(s), .kind = (int)(test_random(seed) % 3)};
     w.dense = dense_bytes(w.model);
     w.link = 1e9 * (double)(1 + test_random(seed) % 20);
@@ -164,8 +174,10 @@ static sweep random_sweep(uint64_t *seed)
 /* i grows: more memory, less context, fewer sequences. */
 static ofl_status sweep_plan(const sweep *s, uint32_t i, ofl_plan **out)
 {
-    ofl_workload w = {.struct_size = sizeof w, .context_tokens = s->kind == 1 ? (41 - i) * 96 : 256, .sequences = s->kind == 2 ? 41 - i : 0};
-    ofl_machine *machine = test_machine((double)(uint64_t)(s->kind == 0 ? s->dense * 0.04 * (i + 1) : s->vram), s->link, s->start, s->bandwidth, s->flops, 0);
+    ofl_workload w = {
+        .struct_size = sizeof w, .context_tokens = s->kind == 1 ? (41 - i) * 96 : 256, .sequences = s->kind == 2 ? 41 - i : 0};
+    ofl_machine *machine = test_machine((double)(uint64_t)(s->kind == 0 ? s->dense * 0.04 * (i + 1) : s->vram), s->link, s->start,
+                                        s->bandwidth, s->flops, 0);
     ofl_status status = ofl_plan_make(s->model, machine, &w, out);
     ofl_machine_destroy(machine);
     return status;
@@ -189,7 +201,8 @@ static void test_less_never_places_more(void **state)
             ofl_budget b = read_plan(plan).budget;
             assert_true(b.total_bytes <= b.vram_bytes);
             double odd = s.dense / 1024 < 1048576 ? s.dense / 1024 : 1048576; /* sizes of slices show up to this */
-            if ((double)b.resident_bytes + odd < (double)last) fail_msg("model %d, kind %d, step %u: %.0f after %.0f bytes", m, s.kind, i, (double)b.resident_bytes, (double)last);
+            if ((double)b.resident_bytes + odd < (double)last)
+                fail_msg("model %d, kind %d, step %u: %.0f after %.0f bytes", m, s.kind, i, (double)b.resident_bytes, (double)last);
             last = b.resident_bytes;
             plans++;
             ofl_plan_destroy(plan);
@@ -228,12 +241,24 @@ static void test_small_models_against_every_placement(void **state)
     uint32_t cases = 0, best = 0;
     for (int m = 0; m < 120; m++) {
         uint32_t hidden = (uint32_t)(192 + 64 * (test_random(&seed) % 8));
-        test_shape s = {1, hidden, hidden / 64, hidden / 64, 64, (uint32_t)(128 * (3 + test_random(&seed) % 16)), (uint32_t)(600 + test_random(&seed) % 4000), 0, 0, OFL_DTYPE_BF16};
+        test_shape s = {1,
+                        hidden,
+                        hidden / 64,
+                        hidden / 64,
+                        64,
+                        (uint32_t)(128 * (3 + test_random(&seed) % 16)),
+                        (uint32_t)(600 + test_random(&seed) % 4000),
+                        0,
+                        0,
+                        OFL_DTYPE_BF16};
         ofl_model *model = test_model(s);
-        double link = 1e9 * (double)(1 + test_random(&seed) % 20), bandwidth = link * (0.5 + (double)(test_random(&seed) % 100) / 20), dense = dense_bytes(model);
-        ofl_workload w = {.struct_size = sizeof w, .context_tokens = 64, .force_headroom = 1, .prefill_chunk_tokens = 16, .cut = OFL_CUT_BYTES};
+        double link = 1e9 * (double)(1 + test_random(&seed) % 20), bandwidth = link * (0.5 + (double)(test_random(&seed) % 100) / 20),
+               dense = dense_bytes(model);
+        ofl_workload w = {
+            .struct_size = sizeof w, .context_tokens = 64, .force_headroom = 1, .prefill_chunk_tokens = 16, .cut = OFL_CUT_BYTES};
         w.part_bytes = (uint64_t)(dense / (double)(3 + test_random(&seed) % 6));
-        ofl_machine *machine = test_machine((double)(uint64_t)(dense * (0.5 + (double)(test_random(&seed) % 60) / 100)), link, 3e-6, bandwidth, 1e18, 0);
+        ofl_machine *machine = test_machine((double)(uint64_t)(dense * (0.5 + (double)(test_random(&seed) % 60) / 100)), link, 3e-6,
+                                            bandwidth, 1e18, 0);
         ofl_plan *plan = NULL;
         if (ofl_plan_make(model, machine, &w, &plan) == OFL_OK && plan->draft.piece_count != 0) {
             double mine = plan->draft.step.step_seconds, least = brute_force(plan);

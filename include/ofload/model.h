@@ -2,7 +2,7 @@
  *
  * Threads: a model is read-only once opened (or built); any number of threads may use it at once.
  * Ownership: strings and infos handed out are borrowed from the model and live as long as it does.
- * Errors: every function returning ofl_status sets the thread's diagnostic; outputs as ofload.h says. */
+ * Errors: every function returning ofl_status leaves its outputs untouched on failure and sets the thread's diagnostic. */
 #ifndef OFLOAD_MODEL_H
 #define OFLOAD_MODEL_H
 
@@ -151,7 +151,7 @@ typedef struct ofl_kv_layer {
 typedef struct ofl_model ofl_model;
 
 /* Opens a GGUF file (any part of a split set), a Hugging Face folder (config.json + safetensors), or a description in JSON, told apart
- * by content. Reads headers only.
+ * by content. Reads headers only. *out is NULL on failure.
  * OFL_ERROR_NOT_FOUND, _IO, _FORMAT (with file and field), _UNSUPPORTED (a known thing this version cannot place), _HOST_MEMORY. */
 OFL_API ofl_status ofl_model_open(const char *path, ofl_model **out);
 OFL_API void ofl_model_destroy(ofl_model *model);

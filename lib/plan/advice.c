@@ -35,8 +35,8 @@ static ofl_status advise_bits(ofl_plan *plan)
         uint64_t bytes = bytes_stored_as(&plan->facts, types[i]);
         if (bytes > room || bytes == plan->facts.dense_bytes) continue;
         double bits = (double)ofl_dtype_block_bits(types[i]) / ofl_dtype_block_elements(types[i]);
-        return say(plan, ofl_format("weights at %.3g bits (%s) fit whole: %.2f GB in %.2f GB; nothing would be streamed", bits, ofl_dtype_name(types[i]),
-                                    (double)bytes / 1e9, (double)room / 1e9));
+        return say(plan, ofl_format("weights at %.3g bits (%s) fit whole: %.2f GB in %.2f GB; nothing would be streamed", bits,
+                                    ofl_dtype_name(types[i]), (double)bytes / 1e9, (double)room / 1e9));
     }
     return OFL_OK;
 }
@@ -48,30 +48,35 @@ static ofl_status advise_batch(const ofl_plan_search *search, ofl_plan *plan)
     if (plan->draft.settings.objective == OFL_THROUGHPUT || !plan->forecast.link_bound) return OFL_OK;
     ofl_status status = ofl_plan_solve_throughput(search, &sequences, &rate);
     if (status != OFL_OK || rate < 1.1 * plan->forecast.tokens_per_second) return status;
-    return say(plan, ofl_format("for a long queue: the throughput objective reaches %.3g tokens/s with %u sequences of %llu tokens at once", rate, sequences,
-                                (unsigned long long)plan->draft.settings.context_tokens));
+    return say(plan, ofl_format("for a long queue: the throughput objective reaches %.3g tokens/s with %u sequences of %llu tokens at once",
+                                rate, sequences, (unsigned long long)plan->draft.settings.context_tokens));
 }
 
 static ofl_status advise_context(ofl_plan *plan)
 {
     uint64_t trained = plan->facts.shape.trained_context_tokens, asked = plan->draft.settings.context_tokens;
     if (trained == 0 || asked <= trained) return OFL_OK;
-    return say(plan, ofl_format("a context of %llu tokens is beyond the %llu that the model was trained for", (unsigned long long)asked, (unsigned long long)trained));
+    return say(plan, ofl_format("a context of %llu tokens is beyond the %llu that the model was trained for", (unsigned long long)asked,
+                                (unsigned long long)trained));
 }
 
 static ofl_status advise_host(ofl_plan *plan)
 {
     const ofl_budget *b = &plan->draft.budget;
     if (b->pageable_bytes + b->file_bytes == 0) return OFL_OK;
-    return say(plan, ofl_format("%.2f GB are streamed from slower memory (%.2f GB pageable, %.2f GB from the file), because no more host memory can be pinned",
-                                (double)(b->pageable_bytes + b->file_bytes) / 1e9, (double)b->pageable_bytes / 1e9, (double)b->file_bytes / 1e9));
+    return say(
+        plan,
+        ofl_format(
+            "%.2f GB are streamed from slower memory (%.2f GB pageable, %.2f GB from the file), because no more host memory can be pinned",
+            (double)(b->pageable_bytes + b->file_bytes) / 1e9, (double)b->pageable_bytes / 1e9, (double)b->file_bytes / 1e9));
 }
 
 static ofl_status advise_sources(ofl_plan *plan)
 {
     const ofl_source *s = plan->facts.sources;
     bool link = s[OFL_FIGURE_LINK] == OFL_SOURCE_ASSUMED && plan->draft.piece_count != 0;
-    bool compute = plan->facts.point_count == 0 && (s[OFL_FIGURE_DEVICE_FLOPS] <= OFL_SOURCE_ASSUMED || s[OFL_FIGURE_DEVICE_BANDWIDTH] <= OFL_SOURCE_ASSUMED);
+    bool compute = plan->facts.point_count == 0 &&
+                   (s[OFL_FIGURE_DEVICE_FLOPS] <= OFL_SOURCE_ASSUMED || s[OFL_FIGURE_DEVICE_BANDWIDTH] <= OFL_SOURCE_ASSUMED);
     if (!link && !compute) return OFL_OK;
     return say(plan, ofl_format("%s assumed, not measured: the forecast may be far off; probe the device or give the figures",
                                 link && compute ? "link and compute rates are" : link ? "the link's rate is" : "compute rates are"));

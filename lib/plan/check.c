@@ -49,7 +49,8 @@ static ofl_status check_weights(const checking *c)
         return wrong(c, "the bytes of the tiers are not the sums of their slices");
     if (resident != b->resident_bytes) return wrong(c, "the resident bytes are not the sum of the resident slices");
     if (streamed != b->stream_bytes_per_step) return wrong(c, "the streamed bytes are not the sum of the streamed slices");
-    if ((streamed == 0) != (b->ring_bytes == 0) || b->ring_bytes % OFL_ALIGNMENT_BYTES != 0) return wrong(c, "the ring does not belong to what is streamed");
+    if ((streamed == 0) != (b->ring_bytes == 0) || b->ring_bytes % OFL_ALIGNMENT_BYTES != 0)
+        return wrong(c, "the ring does not belong to what is streamed");
     return OFL_OK;
 }
 
@@ -63,7 +64,8 @@ static ofl_status check_total(const checking *c)
     }
     if (total != b->total_bytes) return wrong(c, "the budget's total is not the sum of its parts");
     if (total > b->vram_bytes) return wrong(c, "the budget is above the device memory");
-    if (b->vram_bytes != (uint64_t)c->plan->facts.figures[OFL_FIGURE_VRAM]) return wrong(c, "the budget's device memory is not the machine's");
+    if (b->vram_bytes != (uint64_t)c->plan->facts.figures[OFL_FIGURE_VRAM])
+        return wrong(c, "the budget's device memory is not the machine's");
     return OFL_OK;
 }
 
@@ -76,7 +78,8 @@ static ofl_status check_regions(const checking *c)
         return wrong(c, "the KV region is not what its sequences need");
     if (s->max_sequences != s->sequences || s->kv_capacity_tokens != blocks * OFL_KV_BLOCK_TOKENS * s->sequences)
         return wrong(c, "the KV capacity is not what the region holds");
-    ofl_status status = ofl_activation_bytes(&c->plan->facts.shape, s->compute_type, s->tokens_per_step_cap, s->sequences, 0, &hidden, &logits, &workspace);
+    ofl_status status = ofl_activation_bytes(&c->plan->facts.shape, s->compute_type, s->tokens_per_step_cap, s->sequences, 0, &hidden,
+                                             &logits, &workspace);
     if (status != OFL_OK) return status;
     if (logits != b->logits_bytes || b->workspace_bytes < workspace || b->activation_bytes < b->workspace_bytes ||
         b->activation_bytes - b->workspace_bytes != hidden + logits)
@@ -101,7 +104,8 @@ static ofl_status check_rows(const checking *c, const ofl_plan_tensor *mine, con
     for (uint32_t i = 0; i < mine->slice_count; i++) {
         const ofl_slice *slice = &cut->slices[mine->slice_first + i];
         if (slice->row_first != next || slice->row_count == 0 || slice->row_count > info->row_count - next)
-            return ofl_fail(OFL_ERROR_MISMATCH, "plan: the rows of tensor %s have gaps, overlap or are too many; make the plan anew", info->name);
+            return ofl_fail(OFL_ERROR_MISMATCH, "plan: the rows of tensor %s have gaps, overlap or are too many; make the plan anew",
+                            info->name);
         if (slice->bytes != slice->row_count * info->row_bytes)
             return ofl_fail(OFL_ERROR_MISMATCH, "plan: a part of tensor %s has other bytes than its rows; make the plan anew", info->name);
         next += slice->row_count;
@@ -118,7 +122,8 @@ static ofl_status check_tensor(const checking *c, const ofl_model *model, uint32
     ofl_status status = ofl_model_tensor_get(model, index, &info);
     if (status != OFL_OK) return status;
     bool placed = info.tensor_class != OFL_CLASS_UNUSED && info.bytes != 0, in_unit = placed && info.tensor_class != OFL_CLASS_LOOKUP;
-    if (!placed) return mine->slice_count == 0 ? OFL_OK : ofl_fail(OFL_ERROR_MISMATCH, "plan: tensor %s is never read, but placed", info.name);
+    if (!placed)
+        return mine->slice_count == 0 ? OFL_OK : ofl_fail(OFL_ERROR_MISMATCH, "plan: tensor %s is never read, but placed", info.name);
     if (mine->slice_count == 0 || strcmp(mine->name, info.name) != 0 || mine->tensor_class != (uint8_t)info.tensor_class ||
         (mine->also_lookup != 0) != (info.also_lookup != 0))
         return ofl_fail(OFL_ERROR_MISMATCH, "plan: tensor %s is not placed, or as something else; make the plan anew", info.name);
@@ -136,7 +141,8 @@ static ofl_status check_model_kv(const ofl_plan *plan, const ofl_model *model)
     if (status == OFL_OK) status = ofl_model_state_bytes(model, &state);
     if (status != OFL_OK) return status;
     if (!ofl_add_u64(kv, state, &kv) || kv != s->kv_bytes_per_sequence)
-        return ofl_fail(OFL_ERROR_MISMATCH, "plan: KV of a sequence is %llu bytes in the plan, not what the model needs; make the plan anew",
+        return ofl_fail(OFL_ERROR_MISMATCH,
+                        "plan: KV of a sequence is %llu bytes in the plan, not what the model needs; make the plan anew",
                         (unsigned long long)s->kv_bytes_per_sequence);
     return OFL_OK;
 }
@@ -152,9 +158,11 @@ static ofl_status check_workspace(const ofl_plan *plan, const ofl_model *model)
         ofl_status status = ofl_model_tensor_get(model, slice->tensor, &info);
         if (status != OFL_OK) return status;
         bool other = info.dtype != (s->compute_type == OFL_COMPUTE_F32 ? OFL_DTYPE_F32 : OFL_DTYPE_BF16);
-        if (other && info.n_dims > 1 && info.row_count > 1) elements = ofl_max_u64(elements, info.elements / info.row_count * slice->row_count);
+        if (other && info.n_dims > 1 && info.row_count > 1)
+            elements = ofl_max_u64(elements, info.elements / info.row_count * slice->row_count);
     }
-    ofl_status status = ofl_activation_bytes(&plan->facts.shape, s->compute_type, s->tokens_per_step_cap, s->sequences, elements, &hidden, &logits, &workspace);
+    ofl_status status = ofl_activation_bytes(&plan->facts.shape, s->compute_type, s->tokens_per_step_cap, s->sequences, elements, &hidden,
+                                             &logits, &workspace);
     if (status == OFL_OK && workspace != plan->draft.budget.workspace_bytes)
         return ofl_fail(OFL_ERROR_MISMATCH, "plan: the workspace is %llu bytes, the largest slice needs %llu; make the plan anew",
                         (unsigned long long)plan->draft.budget.workspace_bytes, (unsigned long long)workspace);
@@ -167,8 +175,8 @@ ofl_status ofl_plan_check(const ofl_plan *plan, const ofl_model *model)
     checking c = {.plan = plan, .status = OFL_ERROR_MISMATCH};
     uint32_t next = 0;
     if (strcmp(plan->facts.model_identity, ofl_model_identity(model)) != 0 || plan->facts.tensor_count != ofl_model_tensor_count(model))
-        return ofl_fail(OFL_ERROR_MISMATCH, "plan: it was made for model %s (%.12s…), this is %s (%.12s…); make a plan for this model", plan->facts.model_name,
-                        plan->facts.model_identity, ofl_model_name(model), ofl_model_identity(model));
+        return ofl_fail(OFL_ERROR_MISMATCH, "plan: it was made for model %s (%.12s…), this is %s (%.12s…); make a plan for this model",
+                        plan->facts.model_name, plan->facts.model_identity, ofl_model_name(model), ofl_model_identity(model));
     ofl_status status = OFL_OK;
     for (uint32_t i = 0; i < plan->facts.tensor_count && status == OFL_OK; i++) status = check_tensor(&c, model, i, &next);
     if (status == OFL_OK && next != plan->draft.cut.unit_slice_count) status = wrong(&c, "units hold slices that no tensor has");

@@ -62,6 +62,7 @@ double ofl_plan_unit_seconds(const ofl_step_rates *rates, const ofl_unit_load *l
 {
     if (load->head ? !rates->head_runs : !rates->blocks_run) return 0;
     double seconds = fmax(load->bytes * rates->byte, load->elements * (load->head ? rates->head : rates->block));
-    if (load->expert_elements > 0) seconds += fmax(load->expert_bytes * rates->expert_share * rates->byte, load->expert_elements * rates->expert);
+    if (load->expert_elements > 0)
+        seconds += fmax(load->expert_bytes * rates->expert_share * rates->byte, load->expert_elements * rates->expert);
     return load->attention ? seconds + rates->attention : seconds;
 }

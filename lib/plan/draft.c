@@ -33,7 +33,8 @@ static void time_units(const ofl_plan_facts *facts, ofl_plan_draft *draft)
     ofl_step_rates rates;
     draft->shape = ofl_plan_decode_shape(&draft->settings, draft->settings.sequences);
     ofl_plan_rates(facts, &draft->shape, &rates);
-    for (uint64_t i = 0; i < draft->cut.unit_count; i++) draft->cut.units[i].compute_seconds = ofl_plan_unit_seconds(&rates, &draft->cut.loads[i]);
+    for (uint64_t i = 0; i < draft->cut.unit_count; i++)
+        draft->cut.units[i].compute_seconds = ofl_plan_unit_seconds(&rates, &draft->cut.loads[i]);
 }
 
 ofl_status ofl_plan_draft_pieces(const ofl_plan_facts *facts, ofl_plan_draft *draft)
@@ -75,13 +76,15 @@ static double split_compute(const ofl_plan_draft *draft, const ofl_step_rates *r
     return seconds;
 }
 
-ofl_status ofl_plan_draft_estimate(const ofl_plan_facts *facts, const ofl_plan_draft *draft, const ofl_step_shape *shape, ofl_step_estimate *out)
+ofl_status ofl_plan_draft_estimate(const ofl_plan_facts *facts, const ofl_plan_draft *draft, const ofl_step_shape *shape,
+                                   ofl_step_estimate *out)
 {
     ofl_step_rates rates;
     double *seconds = ofl_alloc(draft->piece_count * 2, sizeof *seconds);
     if (seconds == NULL) return no_memory();
     ofl_plan_rates(facts, shape, &rates);
-    ofl_timeline_input input = {.pieces = draft->pieces, .piece_count = draft->piece_count, .lead = seconds, .own = seconds + draft->piece_count};
+    ofl_timeline_input input = {
+        .pieces = draft->pieces, .piece_count = draft->piece_count, .lead = seconds, .own = seconds + draft->piece_count};
     input.tail = split_compute(draft, &rates, seconds, seconds + draft->piece_count);
     input.host = facts->host_seconds;
     input.ring_bytes = draft->budget.ring_bytes;

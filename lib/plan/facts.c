@@ -26,7 +26,9 @@ static bool copy_text(char **out, const char *text)
 static bool count_bytes(ofl_plan_facts *facts, const ofl_plan_tensor *tensor)
 {
     if (tensor->also_lookup || tensor->tensor_class == OFL_CLASS_LOOKUP) facts->embedding_bytes += tensor->bytes;
-    uint64_t *sum = ofl_plan_is_dense(tensor) ? &facts->dense_bytes : tensor->tensor_class == OFL_CLASS_LOOKUP ? &facts->lookup_bytes : NULL;
+    uint64_t *sum = ofl_plan_is_dense(tensor)                  ? &facts->dense_bytes
+                    : tensor->tensor_class == OFL_CLASS_LOOKUP ? &facts->lookup_bytes
+                                                               : NULL;
     return ofl_add_u64(facts->stored_bytes, tensor->bytes, &facts->stored_bytes) && facts->stored_bytes < OFL_LARGEST_WHOLE &&
            (sum == NULL || ofl_add_u64(*sum, tensor->bytes, sum));
 }
@@ -37,7 +39,8 @@ static ofl_status read_tensor(ofl_plan_facts *facts, const ofl_model *model, uin
     ofl_status status = ofl_model_tensor_get(model, index, &info);
     if (status != OFL_OK) return status;
     ofl_plan_tensor *tensor = &facts->tensors[index];
-    *tensor = (ofl_plan_tensor){.rows = info.row_count, .row_bytes = info.row_bytes, .elements = info.elements, .bytes = info.bytes, .block = info.block};
+    *tensor = (ofl_plan_tensor){
+        .rows = info.row_count, .row_bytes = info.row_bytes, .elements = info.elements, .bytes = info.bytes, .block = info.block};
     tensor->name = info.name;
     tensor->dtype = (uint8_t)info.dtype;
     tensor->tensor_class = (uint8_t)info.tensor_class;
@@ -46,7 +49,8 @@ static ofl_status read_tensor(ofl_plan_facts *facts, const ofl_model *model, uin
     tensor->vector = info.n_dims < 2 || info.row_count < 2;
     tensor->small = tensor->vector || info.bytes <= OFL_SMALL_TENSOR_BYTES;
     *name_bytes += strlen(info.name) + 1;
-    if (!count_bytes(facts, tensor)) return ofl_fail(OFL_ERROR_OVERFLOW, "plan: tensor %s: all tensors together are more than 2^53 bytes", info.name);
+    if (!count_bytes(facts, tensor))
+        return ofl_fail(OFL_ERROR_OVERFLOW, "plan: tensor %s: all tensors together are more than 2^53 bytes", info.name);
     return OFL_OK;
 }
 
@@ -79,14 +83,16 @@ static ofl_status read_model(ofl_plan_facts *facts, const ofl_model *model)
     for (uint32_t i = 0; i < facts->tensor_count && status == OFL_OK; i++) status = read_tensor(facts, model, i, &name_bytes);
     if (status == OFL_OK) status = keep_names(facts, name_bytes);
     if (status == OFL_OK && facts->dense_bytes == 0)
-        return ofl_fail(OFL_ERROR_ARGUMENT, "plan: model %s has no tensor that a step reads; nothing is there to be planned", facts->model_name);
+        return ofl_fail(OFL_ERROR_ARGUMENT, "plan: model %s has no tensor that a step reads; nothing is there to be planned",
+                        facts->model_name);
     return status;
 }
 
 static ofl_status need_figure(const ofl_plan_facts *facts, ofl_figure figure)
 {
     if (facts->sources[figure] != OFL_SOURCE_NONE) return OFL_OK;
-    return ofl_fail(OFL_ERROR_ARGUMENT, "plan: the machine's %s is not known; set it, probe a device, or call ofl_machine_assume", ofl_figure_key(figure));
+    return ofl_fail(OFL_ERROR_ARGUMENT, "plan: the machine's %s is not known; set it, probe a device, or call ofl_machine_assume",
+                    ofl_figure_key(figure));
 }
 
 static ofl_status read_machine(ofl_plan_facts *facts, const ofl_machine *machine)
@@ -111,9 +117,11 @@ static ofl_status check_cut(const ofl_workload *job)
 {
     if ((unsigned)job->cut > OFL_CUT_BYTES) return refuse("cut", "unknown kind");
     if (job->cut == OFL_CUT_BYTES && job->part_bytes == 0) return refuse("part size", "none given; give one, or let it be chosen");
-    if (job->cut != OFL_CUT_BYTES && job->part_bytes != 0) return refuse("part size", "it has no effect unless matrices are cut by size; leave one out");
+    if (job->cut != OFL_CUT_BYTES && job->part_bytes != 0)
+        return refuse("part size", "it has no effect unless matrices are cut by size; leave one out");
     if (job->force_layers && job->cut == OFL_CUT_BYTES) return refuse("part size", "it has no effect on whole layers; leave one out");
-    if (job->force_layers && job->ring_bytes != 0) return refuse("ring size", "it has no effect on whole layers, which pass through two slots; leave one out");
+    if (job->force_layers && job->ring_bytes != 0)
+        return refuse("ring size", "it has no effect on whole layers, which pass through two slots; leave one out");
     if (!job->force_layers && job->force_resident_layers != 0) return refuse("resident layers", "given, but not forced; set force_layers");
     return OFL_OK;
 }
@@ -122,7 +130,8 @@ static ofl_status check_headroom(const ofl_workload *job)
 {
     if ((job->force_headroom || job->headroom_bytes != 0) && job->headroom_percent != 0)
         return refuse("headroom", "given both in bytes and in percent; leave one out");
-    if (!(job->headroom_percent >= 0 && job->headroom_percent < 100)) return refuse("headroom", "the percentage must be from 0 to below 100");
+    if (!(job->headroom_percent >= 0 && job->headroom_percent < 100))
+        return refuse("headroom", "the percentage must be from 0 to below 100");
     return OFL_OK;
 }
 
@@ -135,7 +144,8 @@ static ofl_status check_points(const ofl_workload *job)
             return refuse("measured compute", "tokens and seconds must be above 0");
         if (i > 0 && point->tokens <= point[-1].tokens) return refuse("measured compute", "tokens must ascend");
     }
-    if (!(isfinite(job->attention_seconds_per_kv_token) && job->attention_seconds_per_kv_token >= 0)) return refuse("attention time", "no time");
+    if (!(isfinite(job->attention_seconds_per_kv_token) && job->attention_seconds_per_kv_token >= 0))
+        return refuse("attention time", "no time");
     if (!(isfinite(job->host_seconds_per_step) && job->host_seconds_per_step >= 0)) return refuse("host time per step", "no time");
     return OFL_OK;
 }
@@ -145,13 +155,16 @@ static ofl_status check_counts(const ofl_workload *job)
     if ((unsigned)job->objective > OFL_THROUGHPUT) return refuse("objective", "unknown kind");
     if ((unsigned)job->kv_type > OFL_KV_F8) return refuse("KV type", "unknown");
     if ((unsigned)job->compute_type > OFL_COMPUTE_F32) return refuse("compute type", "unknown");
-    if (job->objective == OFL_LATENCY && job->queue_length != 0) return refuse("queue length", "it has no effect on the latency objective; leave one out");
+    if (job->objective == OFL_LATENCY && job->queue_length != 0)
+        return refuse("queue length", "it has no effect on the latency objective; leave one out");
     if (job->context_tokens >= UINT64_C(1) << 32) return refuse("context", "more than 2^32 tokens");
     if (job->sequences > OFL_SEQUENCES_MOST) return refuse("sequences", "more than 1048576 at once");
     if (job->queue_length >= OFL_LARGEST_WHOLE) return refuse("queue length", "more than 2^53");
-    if (job->tokens_per_step_cap != 0 && (job->sequences > job->tokens_per_step_cap || job->prefill_chunk_tokens > job->tokens_per_step_cap))
+    if (job->tokens_per_step_cap != 0 &&
+        (job->sequences > job->tokens_per_step_cap || job->prefill_chunk_tokens > job->tokens_per_step_cap))
         return refuse("tokens per step", "the cap is below the sequences or the prefill chunk; raise it");
-    if (job->prefill_chunk_tokens > OFL_TOKENS_MOST || job->tokens_per_step_cap > OFL_TOKENS_MOST) return refuse("tokens per step", "more than 2^30");
+    if (job->prefill_chunk_tokens > OFL_TOKENS_MOST || job->tokens_per_step_cap > OFL_TOKENS_MOST)
+        return refuse("tokens per step", "more than 2^30");
     return OFL_OK;
 }
 
@@ -199,7 +212,8 @@ static ofl_status read_wish(const ofl_plan_facts *facts, const ofl_workload *job
     return OFL_OK;
 }
 
-ofl_status ofl_plan_job_read(ofl_plan_facts *facts, ofl_plan_wish *wish, ofl_plan_settings *settings, const ofl_model *model, const ofl_workload *workload)
+ofl_status ofl_plan_job_read(ofl_plan_facts *facts, ofl_plan_wish *wish, ofl_plan_settings *settings, const ofl_model *model,
+                             const ofl_workload *workload)
 {
     ofl_workload job;
     ofl_status status = ofl_struct_in(&job, sizeof job, workload, "ofl_workload");

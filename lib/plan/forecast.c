@@ -6,8 +6,8 @@
 #define KNEE_MOST (UINT64_C(1) << 31)
 #define CHUNK_SAMPLES 8u
 
-/* Percent by which a rate from this source may be off. Measured: what repeated runs on one machine differ by, start cost and contention left out.
- * Given: by hand from a measurement elsewhere or a data sheet. Assumed: a default of this library. */
+/* Percent by which a rate from this source may be off. Measured: what repeated runs on one machine differ by, start cost and contention
+ * left out. Given: by hand from a measurement elsewhere or a data sheet. Assumed: a default of this library. */
 static double source_band(ofl_source source)
 {
     switch (source) {
@@ -20,7 +20,8 @@ static double source_band(ofl_source source)
 static double compute_band(const ofl_plan_facts *facts)
 {
     if (facts->point_count != 0) return 5;
-    return fmax(source_band(facts->sources[OFL_FIGURE_DEVICE_FLOPS]), source_band(facts->sources[OFL_FIGURE_DEVICE_BANDWIDTH])) + 10; /* a roofline is a bound */
+    return fmax(source_band(facts->sources[OFL_FIGURE_DEVICE_FLOPS]), source_band(facts->sources[OFL_FIGURE_DEVICE_BANDWIDTH])) +
+           10; /* a roofline is a bound */
 }
 
 static double link_band(const ofl_plan_facts *facts, const ofl_budget *budget)
@@ -36,8 +37,10 @@ static double error_band(const ofl_plan_facts *facts, const ofl_budget *budget, 
 {
     double bound = step->bound_seconds;
     if (bound <= 0) return 100;
-    double link = link_band(facts, budget), compute = compute_band(facts), binding = step->link_seconds >= step->compute_seconds ? link : compute;
-    double link_over = step->link_seconds * (100 + link) / bound - 100, compute_over = step->compute_seconds * (100 + compute) / bound - 100;
+    double link = link_band(facts, budget), compute = compute_band(facts),
+           binding = step->link_seconds >= step->compute_seconds ? link : compute;
+    double link_over = step->link_seconds * (100 + link) / bound - 100,
+           compute_over = step->compute_seconds * (100 + compute) / bound - 100;
     return fmax(binding, fmax(link_over, compute_over));
 }
 
@@ -77,7 +80,8 @@ static ofl_step_shape chunk_shape(uint64_t prompt, uint64_t chunk, uint64_t inde
 /* Chunks of one size differ by their attention alone, which grows in a straight line: a few of them, the last one by itself. */
 static ofl_status first_token(const ofl_plan_facts *facts, const ofl_plan_draft *draft, double *out)
 {
-    uint64_t prompt = draft->settings.context_tokens > 1 ? draft->settings.context_tokens - 1 : 1, chunk = draft->settings.prefill_chunk_tokens;
+    uint64_t prompt = draft->settings.context_tokens > 1 ? draft->settings.context_tokens - 1 : 1,
+             chunk = draft->settings.prefill_chunk_tokens;
     uint64_t chunks = prompt / chunk + (prompt % chunk != 0), samples = ofl_min_u64(chunks - 1, CHUNK_SAMPLES);
     double seconds = 0;
     for (uint64_t i = 0; i <= samples; i++) {

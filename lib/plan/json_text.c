@@ -18,19 +18,43 @@ static void put(ofl_json_text *text, const char *bytes, size_t count)
     text->bytes[text->count] = '\0';
 }
 
-static void put_quoted(ofl_json_text *text, const char *value)
+/* Bytes of the character that starts here; 0: no UTF-8 (names come from files). */
+static size_t character(const char *text)
+{
+    const unsigned char *t = (const unsigned char *)text;
+    size_t bytes = t[0] < 0x80 ? 1 : t[0] >= 0xC2 && t[0] < 0xE0 ? 2 : (t[0] & 0xF0) == 0xE0 ? 3 : t[0] >= 0xF0 && t[0] < 0xF5 ? 4 : 0;
+    for (size_t i = 1; i < bytes; i++) {
+        if ((t[i] & 0xC0) != 0x80) return 0;
+    }
+    bool odd = (t[0] == 0xE0 && t[1] < 0xA0) || (t[0] == 0xED && t[1] > 0x9F) || (t[0] == 0xF0 && t[1] < 0x90) ||
+               (t[0] == 0xF4 && t[1] > 0x8F);
+    return odd ? 0 : bytes;
+}
+
+static bool is_plain(unsigned char byte) { return byte >= 0x20 && byte < 0x80 && byte != '"' && byte != '\\'; }
+
+static void put_escaped(ofl_json_text *text, unsigned char byte)
 {
     char escape[8];
+    int length = byte == '"' || byte == '\\' ? snprintf(escape, sizeof escape, "\\%c", byte)
+                                             : snprintf(escape, sizeof escape, "\\u%04x", byte);
+    put(text, escape, (size_t)length);
+}
+
+static void put_quoted(ofl_json_text *text, const char *value)
+{
     put(text, "\"", 1);
     for (const char *from = value; *from != '\0';) {
-        size_t plain = 0;
-        while ((unsigned char)from[plain] >= 0x20 && from[plain] != '"' && from[plain] != '\\') plain++;
+        size_t plain = 0, wide;
+        while (is_plain((unsigned char)from[plain])) plain++;
         put(text, from, plain);
         from += plain;
         if (*from == '\0') break;
-        int length = *from == '"' || *from == '\\' ? snprintf(escape, sizeof escape, "\\%c", *from) : snprintf(escape, sizeof escape, "\\u%04x", (unsigned char)*from);
-        put(text, escape, (size_t)length);
-        from++;
+        wide = (unsigned char)*from < 0x80 ? 1 : character(from);
+        if (wide == 0) put(text, "\xEF\xBF\xBD", 3); /* the sign for a character that is none */
+        else if (wide == 1) put_escaped(text, (unsigned char)*from);
+        else put(text, from, wide);
+        from += wide != 0 ? wide : 1;
     }
     put(text, "\"", 1);
 }

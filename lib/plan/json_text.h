@@ -1,4 +1,5 @@
-/* Writes JSON text as it goes, without a tree: a plan of many units costs its text and no more. Lines are broken down to the second level. */
+/* Writes JSON text as it goes, without a tree: a plan of many units costs its text and no more. Lines are broken down to the second level.
+ */
 #ifndef OFLOAD_LIB_JSON_TEXT_H
 #define OFLOAD_LIB_JSON_TEXT_H
 

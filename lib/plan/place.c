@@ -74,7 +74,8 @@ static bool shed_one(placing *p)
         item *it = &p->items[i];
         if (!it->resident || it->fixed || it->odd) continue;
         bool enough = it->bytes >= excess, best_enough = best != NULL && best->bytes >= excess;
-        bool better = best == NULL || (enough && !best_enough) || (enough == best_enough && (enough ? it->bytes < best->bytes : it->bytes > best->bytes)) ||
+        bool better = best == NULL || (enough && !best_enough) ||
+                      (enough == best_enough && (enough ? it->bytes < best->bytes : it->bytes > best->bytes)) ||
                       (it->bytes == best->bytes && it->credit > best->credit);
         if (better) best = it;
     }
@@ -159,7 +160,11 @@ static void collect(const ofl_plan_facts *facts, const ofl_plan_cut *cut, ofl_pl
         if (facts->tensors[cut->slices[i].tensor].small) continue;
         bool fixed = keep == OFL_KEEP_HEAD && cut->loads[cut->slices[i].unit].head;
         item *it = &p->items[p->count++];
-        *it = (item){.bytes = ofl_plan_align(cut->slices[i].bytes), .slice = i, .fixed = fixed, .odd = cut->slices[i].bytes < large, .resident = true};
+        *it = (item){.bytes = ofl_plan_align(cut->slices[i].bytes),
+                     .slice = i,
+                     .fixed = fixed,
+                     .odd = cut->slices[i].bytes < large,
+                     .resident = true};
         p->resident += it->bytes;
     }
 }

@@ -30,7 +30,8 @@ static ofl_status make(ofl_plan *plan, const ofl_model *model, const ofl_machine
 
 ofl_status ofl_plan_make(const ofl_model *model, const ofl_machine *machine, const ofl_workload *workload, ofl_plan **out)
 {
-    if (model == NULL || machine == NULL || out == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "plan: no model, machine or place for the result");
+    if (model == NULL || machine == NULL || out == NULL)
+        return ofl_fail(OFL_ERROR_ARGUMENT, "plan: no model, machine or place for the result");
     ofl_plan *plan = ofl_alloc(1, sizeof *plan);
     if (plan == NULL) return ofl_fail(OFL_ERROR_HOST_MEMORY, "plan: out of host memory");
     ofl_status status = make(plan, model, machine, workload);
@@ -65,19 +66,22 @@ uint32_t ofl_plan_slice_count(const ofl_plan *plan) { return plan != NULL ? (uin
 
 ofl_status ofl_plan_unit_get(const ofl_plan *plan, uint32_t unit, ofl_unit *out)
 {
-    if (unit >= ofl_plan_unit_count(plan)) return ofl_fail(OFL_ERROR_ARGUMENT, "plan: unit %u: there are %u", unit, ofl_plan_unit_count(plan));
+    if (unit >= ofl_plan_unit_count(plan))
+        return ofl_fail(OFL_ERROR_ARGUMENT, "plan: unit %u: there are %u", unit, ofl_plan_unit_count(plan));
     return ofl_struct_out(out, &plan->draft.cut.units[unit], sizeof *out, "ofl_unit");
 }
 
 ofl_status ofl_plan_slice_get(const ofl_plan *plan, uint32_t slice, ofl_slice *out)
 {
-    if (slice >= ofl_plan_slice_count(plan)) return ofl_fail(OFL_ERROR_ARGUMENT, "plan: slice %u: there are %u", slice, ofl_plan_slice_count(plan));
+    if (slice >= ofl_plan_slice_count(plan))
+        return ofl_fail(OFL_ERROR_ARGUMENT, "plan: slice %u: there are %u", slice, ofl_plan_slice_count(plan));
     return ofl_struct_out(out, &plan->draft.cut.slices[slice], sizeof *out, "ofl_slice");
 }
 
 ofl_status ofl_plan_tensor_slices(const ofl_plan *plan, uint32_t tensor, uint32_t *first_out, uint32_t *count_out)
 {
-    if (plan == NULL || first_out == NULL || count_out == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "plan: no plan or no place for the result");
+    if (plan == NULL || first_out == NULL || count_out == NULL)
+        return ofl_fail(OFL_ERROR_ARGUMENT, "plan: no plan or no place for the result");
     if (tensor >= plan->facts.tensor_count)
         return ofl_fail(OFL_ERROR_ARGUMENT, "plan: tensor %u: there are %u", tensor, (unsigned)plan->facts.tensor_count);
     *first_out = plan->facts.tensors[tensor].slice_first;

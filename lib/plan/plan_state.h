@@ -1,5 +1,5 @@
 /* A plan as its makers see it. Data flows one way:
- *   facts (model, machine, job) → cut (slices and units) → draft (placement, ring, tiers, budget, step) → forecast, advice → JSON. */
+ *   facts (model, machine, job) → cut (slices, units) → room → draft (placement, ring, tiers, budget, step) → forecast, advice → JSON. */
 #ifndef OFLOAD_LIB_PLAN_STATE_H
 #define OFLOAD_LIB_PLAN_STATE_H
 
@@ -119,7 +119,8 @@ struct ofl_plan {
 
 /* facts.c */
 ofl_status ofl_plan_facts_read(ofl_plan_facts *facts, const ofl_model *model, const ofl_machine *machine);
-ofl_status ofl_plan_job_read(ofl_plan_facts *facts, ofl_plan_wish *wish, ofl_plan_settings *settings, const ofl_model *model, const ofl_workload *workload);
+ofl_status ofl_plan_job_read(ofl_plan_facts *facts, ofl_plan_wish *wish, ofl_plan_settings *settings, const ofl_model *model,
+                             const ofl_workload *workload);
 void ofl_plan_facts_clear(ofl_plan_facts *facts);
 /* Is it a tensor that the device reads whole in each step? */
 static inline bool ofl_plan_is_dense(const ofl_plan_tensor *tensor)
@@ -182,7 +183,8 @@ ofl_status ofl_plan_timeline(const ofl_timeline_input *input, ofl_step_estimate 
 
 /* draft.c */
 ofl_status ofl_plan_draft_pieces(const ofl_plan_facts *facts, ofl_plan_draft *draft);
-ofl_status ofl_plan_draft_estimate(const ofl_plan_facts *facts, const ofl_plan_draft *draft, const ofl_step_shape *shape, ofl_step_estimate *out);
+ofl_status ofl_plan_draft_estimate(const ofl_plan_facts *facts, const ofl_plan_draft *draft, const ofl_step_shape *shape,
+                                   ofl_step_estimate *out);
 /* Places and times; settings, cut, ring, resident and keep are given. OFL_NOT_READY (no sentence): it does not fit. */
 ofl_status ofl_plan_draft_make(const ofl_plan_facts *facts, const ofl_plan_wish *wish, ofl_plan_draft *draft);
 void ofl_plan_draft_clear(ofl_plan_draft *draft);
@@ -209,7 +211,8 @@ typedef struct ofl_plan_room {
 } ofl_plan_room;
 
 /* room.c */
-ofl_status ofl_plan_search_open(const ofl_plan_facts *facts, const ofl_plan_wish *wish, const ofl_plan_settings *settings, ofl_plan_search *out);
+ofl_status ofl_plan_search_open(const ofl_plan_facts *facts, const ofl_plan_wish *wish, const ofl_plan_settings *settings,
+                                ofl_plan_search *out);
 /* false: not even the least of weights fits with so many sequences. */
 bool ofl_plan_room_of(const ofl_plan_search *search, uint32_t sequences, ofl_plan_room *out);
 uint32_t ofl_plan_least_chunk(const ofl_plan_search *search, uint32_t sequences);
@@ -232,7 +235,8 @@ ofl_status ofl_plan_finish(ofl_plan *plan);
 ofl_status ofl_plan_identify(ofl_plan *plan);
 /* names.c */
 void ofl_plan_index_tensors(ofl_plan *plan);
-/* check.c: do slices, units and sums agree with each other? Written apart from what made them. `status` is what a contradiction is reported as. */
+/* check.c: do slices, units and sums agree with each other? Written apart from what made them. `status` is what a contradiction is reported
+ * as. */
 ofl_status ofl_plan_check_sums(const ofl_plan *plan, ofl_status status);
 /* What the program calls kinds in JSON. */
 const char *ofl_plan_kv_type_name(ofl_kv_type type);

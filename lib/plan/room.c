@@ -1,5 +1,5 @@
-/* What a number of sequences leaves for weights, and how it is divided between residents and ring: by formula, each term monotone, so that less memory, more
- * context or more sequences never places more. */
+/* What a number of sequences leaves for weights, and how it is divided between residents and ring: by formula, each term monotone, so that
+ * less memory, more context or more sequences never places more. */
 #include "plan/plan_state.h"
 
 #include <math.h>
@@ -43,7 +43,8 @@ static void add_load(ofl_unit_load *sum, const ofl_unit_load *load)
     sum->head = load->head;
 }
 
-ofl_status ofl_plan_search_open(const ofl_plan_facts *facts, const ofl_plan_wish *wish, const ofl_plan_settings *settings, ofl_plan_search *out)
+ofl_status ofl_plan_search_open(const ofl_plan_facts *facts, const ofl_plan_wish *wish, const ofl_plan_settings *settings,
+                                ofl_plan_search *out)
 {
     ofl_plan_search s = {.facts = facts, .wish = wish, .settings = *settings};
     ofl_plan_cut cut = {0};
@@ -117,7 +118,8 @@ static bool choose_chunk(const ofl_plan_search *s, uint32_t sequences, ofl_plan_
     room->weights = vram - least;
     if (s->wish->prefill_chunk == 0 && s->wish->cap == 0) {
         bool whole = s->movable_bytes <= room->weights;
-        uint64_t full = fixed_bytes(s, sequences, OFL_CHUNK_LARGEST), share = whole ? room->weights - s->movable_bytes : room->weights / CHUNK_SHARE;
+        uint64_t full = fixed_bytes(s, sequences, OFL_CHUNK_LARGEST),
+                 share = whole ? room->weights - s->movable_bytes : room->weights / CHUNK_SHARE;
         chunk = largest_chunk(s, sequences, chunk, least + share);
         room->weights -= ofl_min_u64(share, full - least);
     }
@@ -138,7 +140,8 @@ static void choose_ring(const ofl_plan_search *s, ofl_plan_room *room)
 {
     uint64_t streamed = s->movable_bytes - room->weights, part = s->wish->cut == OFL_CUT_BYTES ? s->least_ring : best_part(s, streamed);
     uint64_t wanted = ofl_max_u64(RING_PIECES * part, ofl_min_u64(streamed / RING_STREAMED, 2 * RING_PIECES * part));
-    room->ring = ofl_min_u64(ofl_max_u64(wanted, s->least_ring), room->weights) / OFL_ALIGNMENT_BYTES * OFL_ALIGNMENT_BYTES; /* before any resident */
+    room->ring = ofl_min_u64(ofl_max_u64(wanted, s->least_ring), room->weights) / OFL_ALIGNMENT_BYTES *
+                 OFL_ALIGNMENT_BYTES; /* before any resident */
     if (s->wish->ring_bytes != 0) room->ring = ofl_plan_align(s->wish->ring_bytes);
     part = ofl_min_u64(part, room->ring / RING_PIECES);
     room->part = s->wish->cut == OFL_CUT_AUTO ? ofl_max_u64(part_size_below(part), s->smallest_part) : s->smallest_part;
@@ -148,7 +151,8 @@ static void choose_ring(const ofl_plan_search *s, ofl_plan_room *room)
 static void choose_whole_ring(const ofl_plan_search *s, ofl_plan_room *room)
 {
     double streamed = 1 - (double)room->weights / (double)s->movable_bytes;
-    room->ring = s->wish->ring_bytes != 0 ? ofl_plan_align(s->wish->ring_bytes) : ofl_min_u64((uint64_t)(2 * streamed * (double)s->least_ring), room->weights);
+    room->ring = s->wish->ring_bytes != 0 ? ofl_plan_align(s->wish->ring_bytes)
+                                          : ofl_min_u64((uint64_t)(2 * streamed * (double)s->least_ring), room->weights);
 }
 
 static bool forced_fits(const ofl_plan_search *s, ofl_plan_room *room)
@@ -190,8 +194,8 @@ static double compute_seconds(const ofl_plan_search *s, uint32_t sequences)
     ofl_step_rates rates;
     ofl_step_shape shape = ofl_plan_decode_shape(&s->settings, sequences);
     ofl_plan_rates(s->facts, &shape, &rates);
-    return ofl_plan_unit_seconds(&rates, &s->block) + ofl_plan_unit_seconds(&rates, &s->head) + rates.attention * s->facts->shape.block_count +
-           s->facts->host_seconds;
+    return ofl_plan_unit_seconds(&rates, &s->block) + ofl_plan_unit_seconds(&rates, &s->head) +
+           rates.attention * s->facts->shape.block_count + s->facts->host_seconds;
 }
 
 double ofl_plan_coarse_step(const ofl_plan_search *s, uint32_t sequences)

@@ -1,4 +1,5 @@
-/* Chooses the number of sequences by formula and, of the part sizes and placements that the room allows, the one with the shortest step by the timeline. */
+/* Chooses the number of sequences by formula and, of the part sizes and placements that the room allows, the one with the shortest step by
+ * the timeline. */
 #include "plan/plan_state.h"
 
 #include <math.h>
@@ -24,7 +25,8 @@ static uint32_t largest_fit(const ofl_plan_search *s)
 
 static double coarse_rate(const ofl_plan_search *s, uint32_t sequences) { return sequences / ofl_plan_coarse_step(s, sequences); }
 
-/* The best count on a growing grid, then between its neighbours; of what follows, the smallest count that is as good within the tolerance. */
+/* The best count on a growing grid, then between its neighbours; of what follows, the smallest count that is as good within the tolerance.
+ */
 static uint32_t best_sequences(const ofl_plan_search *s, uint32_t most)
 {
     uint32_t best = 1;
@@ -62,16 +64,21 @@ static ofl_status too_big(const ofl_plan_search *s, uint32_t sequences)
     uint64_t weights = s->wish->force_layers ? s->forced.needed : s->small_bytes + ofl_max_u64(s->least_ring, s->wish->ring_bytes);
     uint64_t needed = b.total_bytes + weights;
     if (fits > 0 && fits < sequences)
-        return ofl_fail_room(OFL_ERROR_NO_FIT, needed, b.vram_bytes,
-                             "plan: %u sequences of %llu tokens need %llu bytes of device memory with the least of weights, %llu may be used; at most %u sequences fit",
-                             sequences, (unsigned long long)settings.context_tokens, (unsigned long long)needed, (unsigned long long)b.vram_bytes, fits);
-    return ofl_fail_room(OFL_ERROR_NO_FIT, needed, b.vram_bytes,
-                         "plan: not even one sequence of %llu tokens fits: KV %llu, activations %llu, runtime %llu, headroom %llu and %s of %llu bytes are more "
-                         "than the %llu bytes that may be used; give more memory, a shorter context%s",
-                         (unsigned long long)settings.context_tokens, (unsigned long long)b.kv_bytes, (unsigned long long)b.activation_bytes,
-                         (unsigned long long)b.runtime_bytes, (unsigned long long)b.headroom_bytes,
-                         s->wish->force_layers ? "the resident layers with two slots" : "small tensors with the largest piece", (unsigned long long)weights,
-                         (unsigned long long)b.vram_bytes, s->wish->force_layers ? " or fewer resident layers" : s->wish->cut == OFL_CUT_AUTO ? "" : " or smaller parts");
+        return ofl_fail_room(
+            OFL_ERROR_NO_FIT, needed, b.vram_bytes,
+            "plan: %u sequences of %llu tokens need %llu bytes of device memory with the least of weights, %llu may be used; at most %u sequences fit",
+            sequences, (unsigned long long)settings.context_tokens, (unsigned long long)needed, (unsigned long long)b.vram_bytes, fits);
+    return ofl_fail_room(
+        OFL_ERROR_NO_FIT, needed, b.vram_bytes,
+        "plan: not even one sequence of %llu tokens fits: KV %llu, activations %llu, runtime %llu, headroom %llu and %s of %llu bytes are more "
+        "than the %llu bytes that may be used; give more memory, a shorter context%s",
+        (unsigned long long)settings.context_tokens, (unsigned long long)b.kv_bytes, (unsigned long long)b.activation_bytes,
+        (unsigned long long)b.runtime_bytes, (unsigned long long)b.headroom_bytes,
+        s->wish->force_layers ? "the resident layers with two slots" : "small tensors with the largest piece", (unsigned long long)weights,
+        (unsigned long long)b.vram_bytes,
+        s->wish->force_layers          ? " or fewer resident layers"
+        : s->wish->cut == OFL_CUT_AUTO ? ""
+                                       : " or smaller parts");
 }
 
 static ofl_status choose_sequences(const ofl_plan_search *s, uint32_t *out)
@@ -122,11 +129,13 @@ static ofl_status try_part(const ofl_plan_search *s, const ofl_plan_room *room, 
     return status;
 }
 
-/* Whole blocks: the ring follows the largest piece, which follows what the ring leaves for residents; from the safe side, as long as it shrinks. */
+/* Whole blocks: the ring follows the largest piece, which follows what the ring leaves for residents; from the safe side, as long as it
+ * shrinks. */
 static ofl_status shrink_ring(const ofl_plan_search *s, const ofl_plan_room *room, ofl_plan_draft *draft, choice *best)
 {
     uint64_t most = draft->keep == OFL_KEEP_HEAD ? draft->cut.largest_block_unit : draft->cut.largest_unit;
-    draft->ring_bytes = s->wish->ring_bytes != 0 ? room->ring : ofl_min_u64(2 * most, room->weights / OFL_ALIGNMENT_BYTES * OFL_ALIGNMENT_BYTES);
+    draft->ring_bytes = s->wish->ring_bytes != 0 ? room->ring
+                                                 : ofl_min_u64(2 * most, room->weights / OFL_ALIGNMENT_BYTES * OFL_ALIGNMENT_BYTES);
     for (int round = 0; round < WHOLE_ROUNDS; round++) {
         draft->resident_bytes = room->weights - draft->ring_bytes;
         ofl_status status = ofl_plan_place(s->facts, &draft->cut, draft->resident_bytes, draft->keep);
@@ -154,17 +163,20 @@ static ofl_status try_whole_blocks(const ofl_plan_search *s, const ofl_plan_room
 static uint64_t next_larger(uint64_t part) { return part % 3 == 0 ? part / 3 * 4 : part / 2 * 3; }
 static uint64_t next_smaller(uint64_t part) { return part % 3 == 0 ? part / 3 * 2 : part / 4 * 3; }
 
-/* Where the link waits, smaller parts pass through the same ring more evenly; where it never does, larger ones need fewer copies, if the ring then still does. */
+/* Where the link waits, smaller parts pass through the same ring more evenly; where it never does, larger ones need fewer copies, if the
+ * ring then still does. */
 static ofl_status try_other_parts(const ofl_plan_search *s, const ofl_plan_room *room, choice *best)
 {
     ofl_status status = OFL_OK;
     if (best->at_bound && best->compute_bound) return OFL_OK;
     if (best->at_bound) {
-        for (uint64_t part = next_larger(room->part); status == OFL_OK && part <= room->ring / 2 && part <= OFL_PART_LARGEST; part = next_larger(part))
+        for (uint64_t part = next_larger(room->part); status == OFL_OK && part <= room->ring / 2 && part <= OFL_PART_LARGEST;
+             part = next_larger(part))
             status = try_part(s, room, part, false, best);
         return status;
     }
-    for (uint64_t part = next_smaller(room->part); status == OFL_OK && part >= s->smallest_part && part >= room->part / 2; part = next_smaller(part))
+    for (uint64_t part = next_smaller(room->part); status == OFL_OK && part >= s->smallest_part && part >= room->part / 2;
+         part = next_smaller(part))
         status = try_part(s, room, part, false, best);
     return status;
 }
@@ -177,7 +189,8 @@ static ofl_status choose(const ofl_plan_search *s, const ofl_plan_room *room, bo
     if (s->wish->cut == OFL_CUT_OFF && !s->wish->force_layers && !room->whole) {
         status = try_whole_blocks(s, room, &best);
     } else {
-        bool fixed = quick || room->whole || s->wish->cut != OFL_CUT_AUTO || s->facts->dense_bytes / ofl_max_u64(1, room->part) > UNITS_QUICK;
+        bool fixed = quick || room->whole || s->wish->cut != OFL_CUT_AUTO ||
+                     s->facts->dense_bytes / ofl_max_u64(1, room->part) > UNITS_QUICK;
         status = try_part(s, room, room->part, quick, &best);
         if (status == OFL_OK && !fixed) status = try_other_parts(s, room, &best);
     }

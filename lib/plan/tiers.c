@@ -1,4 +1,5 @@
-/* Where streamed and looked-up bytes live on the host: pinned while there is room, then pageable, then in the model's file. One tier a unit. */
+/* Where streamed and looked-up bytes live on the host: pinned while there is room, then pageable, then in the model's file. One tier a
+ * unit. */
 #include "plan/plan_state.h"
 
 static uint64_t limit_of(const ofl_plan_facts *facts, ofl_figure figure)
@@ -79,10 +80,11 @@ ofl_status ofl_plan_place_host(const ofl_plan_facts *facts, ofl_plan_cut *cut, o
     demote(cut, OFL_TIER_PAGEABLE, less(less(host, lookups), tier_bytes(cut, OFL_TIER_PINNED)));
     count_tiers(cut, budget);
     if (budget->file_bytes != 0 && facts->sources[OFL_FIGURE_FILE] == OFL_SOURCE_NONE)
-        return ofl_fail_room(OFL_ERROR_NO_FIT, budget->pinned_bytes + budget->pageable_bytes + budget->file_bytes, host,
-                             "plan: %llu bytes of weights must live in host memory, %llu may be used, and no rate for reading the rest from its file is known; "
-                             "give more host memory or the file's rate",
-                             (unsigned long long)(budget->pinned_bytes + budget->pageable_bytes + budget->file_bytes), (unsigned long long)host);
+        return ofl_fail_room(
+            OFL_ERROR_NO_FIT, budget->pinned_bytes + budget->pageable_bytes + budget->file_bytes, host,
+            "plan: %llu bytes of weights must live in host memory, %llu may be used, and no rate for reading the rest from its file is known; "
+            "give more host memory or the file's rate",
+            (unsigned long long)(budget->pinned_bytes + budget->pageable_bytes + budget->file_bytes), (unsigned long long)host);
     return OFL_OK;
 }
 

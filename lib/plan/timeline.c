@@ -1,5 +1,5 @@
-/* A step played through: pieces are copied in execution order as soon as the ring has room, across the step boundary; a unit computes when its piece has landed
- * and the unit before it is done; its room is free again then. Played until the steps are alike. */
+/* A step played through: pieces are copied in execution order as soon as the ring has room, across the step boundary; a unit computes when
+ * its piece has landed and the unit before it is done; its room is free again then. Played until the steps are alike. */
 #include "plan/plan_state.h"
 #include "plan/ring.h"
 
@@ -89,7 +89,8 @@ ofl_status ofl_plan_timeline(const ofl_timeline_input *in, ofl_step_estimate *ou
         ofl_ring_clear(&p.ring);
         if (!good) return ofl_fail(OFL_ERROR_HOST_MEMORY, "step estimate: out of host memory");
     }
-    if (estimate.step_seconds <= estimate.bound_seconds * (1 + 1e-12)) estimate.step_seconds = estimate.bound_seconds; /* no residue of rounding */
+    if (estimate.step_seconds <= estimate.bound_seconds * (1 + 1e-12))
+        estimate.step_seconds = estimate.bound_seconds; /* no residue of rounding */
     estimate.link_idle_seconds = estimate.step_seconds - estimate.link_seconds;
     estimate.stall_seconds = estimate.step_seconds - estimate.compute_seconds;
     *out = estimate;

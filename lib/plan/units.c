@@ -30,7 +30,9 @@ static bool push_slice(cutter *c, uint32_t tensor, uint64_t first, uint64_t rows
 {
     ofl_plan_cut *cut = c->cut;
     const ofl_plan_tensor *t = &c->facts->tensors[tensor];
-    if (cut->slice_count >= OFL_NO_UNIT || !ofl_grow((void **)&cut->slices, &cut->slice_capacity, cut->slice_count + 1, sizeof *cut->slices)) return false;
+    if (cut->slice_count >= OFL_NO_UNIT ||
+        !ofl_grow((void **)&cut->slices, &cut->slice_capacity, cut->slice_count + 1, sizeof *cut->slices))
+        return false;
     ofl_slice *slice = &cut->slices[cut->slice_count++];
     *slice = (ofl_slice){.struct_size = sizeof *slice, .tensor = tensor, .unit = OFL_NO_UNIT, .row_first = first, .row_count = rows};
     slice->bytes = rows * t->row_bytes;
@@ -43,7 +45,8 @@ static bool start_unit(cutter *c)
     if (!ofl_grow((void **)&cut->units, &cut->unit_capacity, cut->unit_count + 1, sizeof *cut->units) ||
         !ofl_grow((void **)&cut->loads, &cut->load_capacity, cut->unit_count + 1, sizeof *cut->loads))
         return false;
-    cut->units[cut->unit_count] = (ofl_unit){.struct_size = sizeof *cut->units, .name = "", .block = c->block, .slice_first = (uint32_t)c->pending};
+    cut->units[cut->unit_count] = (ofl_unit){
+        .struct_size = sizeof *cut->units, .name = "", .block = c->block, .slice_first = (uint32_t)c->pending};
     cut->loads[cut->unit_count++] = (ofl_unit_load){0};
     c->block_has_unit = true;
     return true;

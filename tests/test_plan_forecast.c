@@ -1,0 +1,194 @@
+/* What a plan foretells: step, knee, first token, rows by sequences, throughput. */
+#include "plan_models.h"
+
+#include "plan/plan_state.h"
+
+/* Field case 110: 8 experts, 2 used: 2.00, 5.47, 8.00 of them are read at 1, 4 and 32 tokens. */
+static void test_distinct_experts(void **state)
+{
+    (void)state;
+    ofl_plan_facts facts = {.shape = {.expert_count = 8, .expert_used_count = 2, .block_count = 1}};
+    facts.figures[OFL_FIGURE_DEVICE_BANDWIDTH] = 1e9;
+    facts.figures[OFL_FIGURE_DEVICE_FLOPS] = 1e18;
+    const struct { uint32_t tokens; double experts; } rows[] = {{1, 2.00}, {4, 5.47}, {32, 8.00}};
+    for (size_t i = 0; i < 3; i++) {
+        ofl_step_shape shape = {.struct_size = sizeof shape, .tokens = rows[i].tokens, .logits_rows = rows[i].tokens};
+        ofl_step_rates rates;
+        ofl_plan_rates(&facts, &shape, &rates);
+        assert_true(rates.expert_share * 8 > rows[i].experts - 0.005 && rates.expert_share * 8 < rows[i].experts + 0.005);
+        ofl_unit_load load = {.expert_bytes = 8e9, .expert_elements = 4e9};
+        double seconds = ofl_plan_unit_seconds(&rates, &load);
+        assert_true(seconds > rows[i].experts - 0.01 && seconds < rows[i].experts + 0.01);
+    }
+}
+
+/* Field case 113: the time of a step follows the context that is used, not the one that is planned for. */
+static void test_estimate_follows_the_live_context(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(qwen7b());
+    ofl_machine *machine = test_machine(24e9, 12e9, 5e-6, 300e9, 50e12, 0);
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 8192, .sequences = 8};
+    ofl_plan *plan = plan_of(model, machine, &w);
+    ofl_step_estimate small = {.struct_size = sizeof small}, large = small, again = small;
+    ofl_step_shape shape = {.struct_size = sizeof shape, .tokens = 8, .logits_rows = 8, .kv_tokens = 8 * 280};
+    assert_ok(ofl_plan_estimate_step(plan, &shape, &small));
+    shape.kv_tokens = 8 * 8000;
+    assert_ok(ofl_plan_estimate_step(plan, &shape, &large));
+    assert_true(large.compute_seconds > small.compute_seconds * 1.05);
+    shape = (ofl_step_shape){.struct_size = sizeof shape, .tokens = 8, .logits_rows = 8, .kv_tokens = 8 * 4096};
+    assert_ok(ofl_plan_estimate_step(plan, &shape, &again));
+    assert_true(again.step_seconds == read_plan(plan).forecast.step.step_seconds);
+    ofl_plan_destroy(plan);
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
+/* Below the knee tokens are free; there compute meets link. */
+static void test_knee(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(qwen7b());
+    ofl_machine *machine = test_machine(12.49e9, 12e9, 5e-6, 360e9, 51e12, 0.75e9);
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 512};
+    ofl_plan *plan = plan_of(model, machine, &w);
+    ofl_forecast f = read_plan(plan).forecast;
+    assert_true(f.link_bound && f.knee_tokens > 1);
+    ofl_step_estimate e = {.struct_size = sizeof e};
+    ofl_step_shape shape = {.struct_size = sizeof shape,
+                            .tokens = (uint32_t)f.knee_tokens,
+                            .logits_rows = (uint32_t)f.knee_tokens,
+                            .kv_tokens = 256 * f.knee_tokens};
+    assert_ok(ofl_plan_estimate_step(plan, &shape, &e));
+    assert_true(e.compute_seconds >= e.link_seconds && e.compute_seconds < 1.01 * e.link_seconds);
+    shape.tokens = shape.logits_rows = (uint32_t)f.knee_tokens / 2;
+    shape.kv_tokens /= 2;
+    assert_ok(ofl_plan_estimate_step(plan, &shape, &e));
+    assert_true(e.step_seconds < 1.01 * f.step.step_seconds);
+    ofl_plan_destroy(plan);
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
+/* Throughput gives memory to KV up to the queue; the latency plan of so many sequences is the same step. */
+static void test_throughput_is_bounded_by_the_queue(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(qwen7b());
+    ofl_machine *machine = test_machine(12.49e9, 3.26e9, 5e-6, 360e9, 51e12, 0.75e9);
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 512, .objective = OFL_THROUGHPUT, .queue_length = 60};
+    planned p = plan_once(model, machine, &w);
+    assert_int_equal(p.settings.sequences, 60);
+    w = (ofl_workload){.struct_size = sizeof w, .context_tokens = 512, .sequences = 60};
+    planned same = plan_once(model, machine, &w);
+    assert_true(same.forecast.step.step_seconds == p.forecast.step.step_seconds);
+    ofl_machine_destroy(machine);
+    machine = test_machine(12.49e9, 3.26e9, 5e-6, 360e9, 0.2e12, 0.75e9); /* slow compute: the knee ends it long before memory does */
+    w = (ofl_workload){.struct_size = sizeof w, .context_tokens = 64, .objective = OFL_THROUGHPUT};
+    planned knee = plan_once(model, machine, &w);
+    w.sequences = knee.settings.sequences * 4;
+    planned beyond = plan_once(model, machine, &w);
+    assert_true(beyond.forecast.tokens_per_second < knee.forecast.tokens_per_second * 1.02);
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
+/* First token: a prompt of context − 1 tokens in chunks; each chunk is a step, here one that the link binds. The experiment saw 2.19 s for
+ * one. */
+static void test_first_token(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(qwen7b());
+    ofl_machine *machine = test_machine(12.49e9, 3.26e9, 5e-6, 360e9, 51e12, 0.75e9);
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 513, .force_layers = 1, .force_resident_layers = 13};
+    planned p = plan_once(model, machine, &w);
+    assert_true(p.forecast.first_token_seconds > 0.999 * p.forecast.step.step_seconds &&
+                p.forecast.first_token_seconds < 1.001 * p.forecast.step.step_seconds);
+    w.context_tokens = 1 + 16 * 512;
+    p = plan_once(model, machine, &w);
+    assert_true(p.forecast.first_token_seconds > 15.99 * p.forecast.step.step_seconds &&
+                p.forecast.first_token_seconds < 16.1 * p.forecast.step.step_seconds);
+    w.context_tokens++;
+    double more = plan_once(model, machine, &w).forecast.first_token_seconds;
+    assert_true(more > p.forecast.first_token_seconds + 0.9 * p.forecast.step.step_seconds);
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
+/* The head computes for the rows that want logits, the blocks for all tokens. */
+static void test_head_computes_by_logits_rows(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(qwen7b());
+    ofl_machine *machine = test_machine(24e9, 12e9, 0, 1e15, 50e12, 0);
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 512};
+    ofl_plan *plan = plan_of(model, machine, &w);
+    ofl_step_estimate one = {.struct_size = sizeof one}, all = one;
+    ofl_step_shape shape = {.struct_size = sizeof shape, .tokens = 512, .logits_rows = 1};
+    assert_ok(ofl_plan_estimate_step(plan, &shape, &one));
+    shape.logits_rows = 512;
+    assert_ok(ofl_plan_estimate_step(plan, &shape, &all));
+    double head = 2.0 * 511 * 152064 * 3584 / 50e12, difference = all.compute_seconds - one.compute_seconds;
+    assert_true(difference > 0.999 * head && difference < 1.001 * head);
+    ofl_plan_destroy(plan);
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
+/* Every row by sequences is planned anew; the planned count is among them with the forecast's own figures. */
+static void test_rows_by_sequences(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(qwen7b());
+    ofl_machine *machine = test_machine(12.49e9, 3.26e9, 5e-6, 360e9, 51e12, 0.75e9);
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 512, .sequences = 5};
+    ofl_plan *plan = plan_of(model, machine, &w);
+    uint32_t planned_rows = 0;
+    for (uint32_t i = 0; i < plan->row_count; i++) {
+        const ofl_plan_row *row = &plan->rows[i];
+        if (i > 0) assert_true(row->sequences > row[-1].sequences);
+        ofl_workload one = w;
+        one.sequences = row->sequences;
+        planned p = plan_once(model, machine, &one);
+        assert_true(row->step_seconds >= 0.99 * p.forecast.step.step_seconds && row->step_seconds <= 1.03 * p.forecast.step.step_seconds);
+        if (row->sequences != 5) continue;
+        assert_true(row->step_seconds == plan->forecast.step.step_seconds);
+        planned_rows++;
+    }
+    assert_int_equal(planned_rows, 1);
+    assert_true(plan->row_count >= 8);
+    ofl_plan_destroy(plan);
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
+static void test_advice_is_computed(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(qwen7b());
+    ofl_machine *machine = test_machine(12.49e9, 3.26e9, 5e-6, 360e9, 51e12, 0.75e9);
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 512};
+    ofl_plan *plan = plan_of(model, machine, &w);
+    bool bits = false, queue = false;
+    for (uint32_t i = 0; i < ofl_plan_advice_count(plan); i++) {
+        bits |= strstr(ofl_plan_advice(plan, i), "8.5 bits (Q8_0) fit whole: 7.51 GB") != NULL;
+        queue |= strstr(ofl_plan_advice(plan, i), "throughput objective") != NULL;
+    }
+    assert_true(bits && queue);
+    assert_string_equal(ofl_plan_advice(plan, 1000), "");
+    ofl_plan_destroy(plan);
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_distinct_experts),
+    cmocka_unit_test(test_estimate_follows_the_live_context),
+    cmocka_unit_test(test_knee),
+    cmocka_unit_test(test_throughput_is_bounded_by_the_queue),
+    cmocka_unit_test(test_first_token),
+    cmocka_unit_test(test_head_computes_by_logits_rows),
+    cmocka_unit_test(test_rows_by_sequences),
+    cmocka_unit_test(test_advice_is_computed),
+};
+TEST_MAIN(tests)
