@@ -6,6 +6,7 @@
 
 #define SIZE_CLASSES 48u
 #define SWAPS 16u
+#define MANY_ITEMS 4096u
 
 typedef struct item {
     uint64_t bytes; /* with alignment */
@@ -24,6 +25,8 @@ static void decide(placing *p, item *it, bool resident)
     if (it->resident != resident) p->resident = resident ? p->resident + it->bytes : p->resident - it->bytes;
     it->resident = resident;
 }
+
+static bool is_free(const item *it) { return !it->fixed && !it->odd; }
 
 /* slice's share of its unit's time, by bytes; by bytes alone where no time is known. */
 static double time_share(const ofl_plan_cut *cut, const ofl_slice *slice, double unit_bytes, bool timed)
@@ -58,10 +61,25 @@ static void spread(const ofl_plan_cut *cut, placing *p, uint64_t streamed, bool 
             if (next == p->count || p->items[next].slice != slice) continue;
             item *it = &p->items[next++];
             it->credit = credit;
-            if (it->fixed || it->odd) continue;
+            if (!is_free(it)) continue;
             decide(p, it, credit < 0.5 * (double)it->bytes);
             if (!it->resident) credit -= (double)it->bytes;
         }
+    }
+}
+
+/* Where compute takes long for few bytes, not all credit can be spent: the rest is taken evenly, by bytes, from what still stays. */
+static void shed_evenly(placing *p)
+{
+    double credit = 0, free_bytes = 0, excess = (double)(p->resident - p->room);
+    for (uint64_t i = 0; i < p->count; i++) free_bytes += is_free(&p->items[i]) && p->items[i].resident ? (double)p->items[i].bytes : 0;
+    for (uint64_t i = 0; i < p->count && p->resident > p->room; i++) {
+        item *it = &p->items[i];
+        if (!is_free(it) || !it->resident) continue;
+        credit += excess / free_bytes * (double)it->bytes;
+        if (credit < 0.5 * (double)it->bytes || it->bytes > p->resident - p->room) continue;
+        credit -= (double)it->bytes;
+        decide(p, it, false);
     }
 }
 
@@ -72,7 +90,7 @@ static bool shed_one(placing *p)
     item *best = NULL;
     for (uint64_t i = 0; i < p->count; i++) {
         item *it = &p->items[i];
-        if (!it->resident || it->fixed || it->odd) continue;
+        if (!it->resident || !is_free(it)) continue;
         bool enough = it->bytes >= excess, best_enough = best != NULL && best->bytes >= excess;
         bool better = best == NULL || (enough && !best_enough) ||
                       (enough == best_enough && (enough ? it->bytes < best->bytes : it->bytes > best->bytes)) ||
@@ -176,6 +194,7 @@ ofl_status ofl_plan_place(const ofl_plan_facts *facts, ofl_plan_cut *cut, uint64
     collect(facts, cut, keep, &p);
     if (p.resident > room) {
         spread(cut, &p, p.resident - room, total_time(cut, true) > 0);
+        if (p.resident > room && p.count > MANY_ITEMS) shed_evenly(&p); /* one by one would take its time */
         while (p.resident > room && shed_one(&p)) continue;
     }
     bool fits = p.resident <= room;
