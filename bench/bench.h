@@ -13,14 +13,23 @@ int bench_plan(int argc, char **argv);
 int bench_front(int argc, char **argv);
 int bench_mkmodel(int argc, char **argv);
 
+/* cli_parse for a subcommand, which takes options alone. */
+ofl_status bench_parse(const cli_program *program, int argc, char **argv, int *exit_out);
+/* Of a clock that only goes forward. */
+double bench_seconds(void);
+/* Sorts the values. */
+double bench_median(double *values, size_t count);
+/* Numbers that are the same on every machine; any state to begin with. */
+uint64_t bench_random(uint64_t *state);
+
 /* A row of numbers under names; a table for people, or {"schema":"ofload.bench/1",…} with --json. */
 typedef struct bench_report bench_report;
-/* device may be NULL (nothing was run on one). NULL when out of memory. */
-bench_report *bench_report_open(const char *name, const ofl_device *device, int json);
+/* device may be NULL (nothing was run on one). */
+ofl_status bench_report_open(const char *name, const ofl_device *device, int json, bench_report **out);
 void bench_report_row(bench_report *report, const char *label);
 void bench_report_number(bench_report *report, const char *key, double value);
 void bench_report_text(bench_report *report, const char *key, const char *value);
-/* Prints all to standard output and frees it; an exit status. */
-int bench_report_close(bench_report *report);
+/* Prints all to standard output, or, where `status` is a failure, only the sentence about it; frees the report, which may be NULL then. An exit status. */
+int bench_report_close(bench_report *report, const cli_program *program, ofl_status status);
 
 #endif

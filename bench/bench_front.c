@@ -2,28 +2,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "bench.h"
 #include "made.h"
 
 #define REQUESTS_PER_SEQUENCE 4u
-
-static double now(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-/* splitmix64 */
-static uint64_t next(uint64_t *state)
-{
-    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-}
 
 /* Prompts of 16 to 271 tokens, answers of 16 to 143. */
 static ofl_status submit_all(ofl_front *front, uint64_t count)
@@ -31,8 +14,8 @@ static ofl_status submit_all(ofl_front *front, uint64_t count)
     uint64_t state = 1, number;
     for (uint64_t i = 0; i < count; i++) {
         ofl_request request = {.struct_size = sizeof request, .tag = i};
-        request.prompt_tokens = 16 + (uint32_t)(next(&state) % 256);
-        request.max_new_tokens = 16 + (uint32_t)(next(&state) % 128);
+        request.prompt_tokens = 16 + (uint32_t)(bench_random(&state) % 256);
+        request.max_new_tokens = 16 + (uint32_t)(bench_random(&state) % 128);
         ofl_status status = ofl_front_submit(front, &request, &number);
         if (status != OFL_OK) return status;
     }
@@ -45,12 +28,12 @@ static ofl_status run_all(ofl_front *front, uint8_t *finished, cost *out)
 {
     for (;;) {
         ofl_step step = {.struct_size = sizeof step};
-        double before = now();
+        double before = bench_seconds();
         ofl_status status = ofl_front_next_step(front, &step);
         if (status == OFL_END) return OFL_OK;
         if (status == OFL_OK) status = ofl_front_commit(front, finished, 0);
         if (status != OFL_OK) return status;
-        double took = now() - before;
+        double took = bench_seconds() - before;
         out->steps++;
         out->seconds += took;
         out->items += step.item_count;
@@ -101,15 +84,14 @@ int bench_front(int argc, char **argv)
                                  options, sizeof options / sizeof options[0]};
     ofl_model *model = NULL;
     ofl_machine *machine = NULL;
-    ofl_status status = cli_parse(&program, &argc, argv, &exit_status);
+    bench_report *report = NULL;
+    ofl_status status = bench_parse(&program, argc, argv, &exit_status);
     if (status == OFL_END) return exit_status;
-    if (status == OFL_OK && argc > 1) status = app_fail(OFL_ERROR_ARGUMENT, "\"%.60s\" is not expected here", argv[1]);
     if (status == OFL_OK) status = made_model(&shape, &model);
     if (status == OFL_OK) status = made_machine(80000000000u, &machine);
-    bench_report *report = status == OFL_OK ? bench_report_open("front", NULL, json) : NULL;
-    if (status == OFL_OK && report == NULL) status = app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
+    if (status == OFL_OK) status = bench_report_open("front", NULL, json, &report);
     for (size_t i = 0; status == OFL_OK && i < sizeof counts / sizeof counts[0]; i++) status = add_row(model, machine, counts[i], report);
-    exit_status = status == OFL_OK ? bench_report_close(report) : cli_complain(&program, status);
+    exit_status = bench_report_close(report, &program, status);
     ofl_machine_destroy(machine);
     ofl_model_destroy(model);
     return exit_status;

@@ -44,12 +44,6 @@ static ofl_status time_run(const buffers *b, const path *p, uint64_t bytes, uint
     return status != OFL_OK ? status : waited;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static ofl_status measure_size(const buffers *b, const path *p, uint64_t bytes, bench_report *report)
 {
     double runs[RUNS];
@@ -59,13 +53,13 @@ static ofl_status measure_size(const buffers *b, const path *p, uint64_t bytes, 
     ofl_status status = time_run(b, p, bytes, copies, &runs[0]); /* warms up */
     for (int i = 0; status == OFL_OK && i < RUNS; i++) status = time_run(b, p, bytes, copies, &runs[i]);
     if (status != OFL_OK) return app_forward(status);
-    qsort(runs, RUNS, sizeof runs[0], ascending);
+    double median = bench_median(runs, RUNS);
     char label[64];
     (void)snprintf(label, sizeof label, "%s, %s", p->name, cli_show_bytes(size, bytes, 1));
     bench_report_row(report, label);
     bench_report_number(report, "bytes", (double)bytes);
-    bench_report_number(report, "seconds", runs[RUNS / 2]);
-    bench_report_number(report, "bytes_per_second", (double)bytes / runs[RUNS / 2]);
+    bench_report_number(report, "seconds", median);
+    bench_report_number(report, "bytes_per_second", (double)bytes / median);
     return OFL_OK;
 }
 
@@ -157,14 +151,13 @@ int bench_link(int argc, char **argv)
     const cli_program program = {"ofload-bench link", "[options]", "Times copies of one device by size, both ways, from pinned and from pageable memory: medians of five.", NULL,
                                  options, sizeof options / sizeof options[0]};
     ofl_device *device = NULL;
-    ofl_status status = cli_parse(&program, &argc, argv, &exit_status);
+    bench_report *report = NULL;
+    ofl_status status = bench_parse(&program, argc, argv, &exit_status);
     if (status == OFL_END) return exit_status;
-    if (status == OFL_OK && argc > 1) status = app_fail(OFL_ERROR_ARGUMENT, "\"%.60s\" is not expected here", argv[1]);
     if (status == OFL_OK) status = open_device(spec, &device);
-    bench_report *report = status == OFL_OK ? bench_report_open("link", device, json) : NULL;
-    if (status == OFL_OK && report == NULL) status = app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
+    if (status == OFL_OK) status = bench_report_open("link", device, json, &report);
     if (status == OFL_OK) status = measure(device, save, report);
-    exit_status = status == OFL_OK ? bench_report_close(report) : cli_complain(&program, status);
+    exit_status = bench_report_close(report, &program, status);
     ofl_device_close(device);
     return exit_status;
 }

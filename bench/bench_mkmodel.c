@@ -220,20 +220,20 @@ static ofl_status check_shape(shape *s)
     return OFL_OK;
 }
 
-static int report_model(const shape *s, const tensor_list *list)
+static ofl_status report_model(const shape *s, const tensor_list *list, bench_report **out)
 {
     double parameters = 0, bytes = 0;
     for (size_t i = 0; i < list->count; i++) {
         parameters += (double)list->items[i].dims[0] * (double)(list->items[i].n_dims > 1 ? list->items[i].dims[1] : 1);
         bytes += (double)list->items[i].bytes;
     }
-    bench_report *report = bench_report_open("mkmodel", NULL, s->json);
-    if (report == NULL) return EXIT_FAILED;
-    bench_report_row(report, s->output);
-    bench_report_number(report, "tensors", (double)list->count);
-    bench_report_number(report, "parameters", parameters);
-    bench_report_number(report, "weight_bytes", bytes);
-    return bench_report_close(report);
+    ofl_status status = bench_report_open("mkmodel", NULL, s->json, out);
+    if (status != OFL_OK) return status;
+    bench_report_row(*out, s->output);
+    bench_report_number(*out, "tensors", (double)list->count);
+    bench_report_number(*out, "parameters", parameters);
+    bench_report_number(*out, "weight_bytes", bytes);
+    return OFL_OK;
 }
 
 int bench_mkmodel(int argc, char **argv)
@@ -262,13 +262,13 @@ int bench_mkmodel(int argc, char **argv)
                                  options, sizeof options / sizeof options[0]};
     int exit_status = EXIT_DONE;
     tensor_list list = {0};
-    ofl_status status = cli_parse(&program, &argc, argv, &exit_status);
+    bench_report *report = NULL;
+    ofl_status status = bench_parse(&program, argc, argv, &exit_status);
     if (status == OFL_END) return exit_status;
-    if (status == OFL_OK && argc > 1) status = app_fail(OFL_ERROR_ARGUMENT, "\"%.60s\" is not expected here", argv[1]);
     if (status == OFL_OK) status = check_shape(&s);
     if (status == OFL_OK) status = list_tensors(&s, &list);
     if (status == OFL_OK) status = write_model(&s, &list);
-    exit_status = status == OFL_OK ? report_model(&s, &list) : cli_complain(&program, status);
+    if (status == OFL_OK) status = report_model(&s, &list, &report);
     free(list.items);
-    return exit_status;
+    return bench_report_close(report, &program, status);
 }

@@ -5,7 +5,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "bench.h"
@@ -28,26 +27,13 @@ typedef struct result { /* through a pipe from child to parent */
     double tensors, units, model_seconds, plan_seconds;
 } result;
 
-static double now(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static ofl_status plan_once(const ofl_model *model, const ofl_machine *machine, result *out, double *seconds_out)
 {
     const ofl_workload workload = {.struct_size = sizeof workload, .context_tokens = 2048};
     ofl_plan *plan = NULL;
-    double before = now();
+    double before = bench_seconds();
     ofl_status status = ofl_plan_make(model, machine, &workload, &plan);
-    *seconds_out = now() - before;
+    *seconds_out = bench_seconds() - before;
     if (status != OFL_OK) return app_forward(status);
     out->units = ofl_plan_unit_count(plan);
     ofl_plan_destroy(plan);
@@ -58,14 +44,13 @@ static ofl_status measure(const size *s, result *out)
 {
     ofl_model *model = NULL;
     ofl_machine *machine = NULL;
-    double runs[RUNS], before = now();
+    double runs[RUNS], before = bench_seconds();
     ofl_status status = made_model(&s->shape, &model);
-    out->model_seconds = now() - before;
+    out->model_seconds = bench_seconds() - before;
     if (status == OFL_OK) status = made_machine(s->vram_bytes, &machine);
     for (int i = 0; status == OFL_OK && i < RUNS; i++) status = plan_once(model, machine, out, &runs[i]);
     if (status == OFL_OK) {
-        qsort(runs, RUNS, sizeof runs[0], ascending);
-        out->plan_seconds = runs[RUNS / 2];
+        out->plan_seconds = bench_median(runs, RUNS);
         out->tensors = ofl_model_tensor_count(model);
     }
     ofl_machine_destroy(machine);
@@ -127,13 +112,12 @@ int bench_plan(int argc, char **argv)
     };
     const cli_program program = {"ofload-bench plan", "[options]", "Times planning by the number of tensors, models made in memory: medians of five, and the peak memory of the whole process.",
                                  NULL, options, sizeof options / sizeof options[0]};
-    ofl_status status = cli_parse(&program, &argc, argv, &exit_status);
+    bench_report *report = NULL;
+    ofl_status status = bench_parse(&program, argc, argv, &exit_status);
     if (status == OFL_END) return exit_status;
-    if (status == OFL_OK && argc > 1) status = app_fail(OFL_ERROR_ARGUMENT, "\"%.60s\" is not expected here", argv[1]);
-    bench_report *report = status == OFL_OK ? bench_report_open("plan", NULL, json) : NULL;
-    if (status == OFL_OK && report == NULL) status = app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
+    if (status == OFL_OK) status = bench_report_open("plan", NULL, json, &report);
     for (size_t i = 0; status == OFL_OK && i < sizeof sizes / sizeof sizes[0]; i++) {
         if (tensors_of(&sizes[i].shape) <= most) status = add_row(&sizes[i], report);
     }
-    return status == OFL_OK ? bench_report_close(report) : cli_complain(&program, status);
+    return bench_report_close(report, &program, status);
 }

@@ -1,6 +1,7 @@
-/* What every subcommand prints: rows as a table, or as JSON. Kept as JSON until the end; the table takes its columns from the first row. */
+/* What every subcommand prints: rows as a table, or as JSON. Kept as JSON until the end; the table takes its columns from the row that has most. */
 #include "bench.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +13,10 @@ struct bench_report {
     int json, simulated;
 };
 
-bench_report *bench_report_open(const char *name, const ofl_device *device, int json)
+ofl_status bench_report_open(const char *name, const ofl_device *device, int json, bench_report **out)
 {
     bench_report *report = calloc(1, sizeof *report);
-    if (report == NULL) return NULL;
+    if (report == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
     ofl_device_info info = {.struct_size = sizeof info};
     int known = device != NULL && ofl_device_info_get(device, &info) == OFL_OK;
     report->json = json;
@@ -27,7 +28,8 @@ bench_report *bench_report_open(const char *name, const ofl_device *device, int 
     (void)cJSON_AddBoolToObject(report->root, "simulated", report->simulated);
     (void)cJSON_AddStringToObject(report->root, "clock", known && info.virtual_clock ? "virtual" : "wall");
     report->rows = cJSON_AddArrayToObject(report->root, "rows");
-    return report;
+    *out = report;
+    return OFL_OK;
 }
 
 void bench_report_row(bench_report *report, const char *label)
@@ -52,7 +54,7 @@ static void print_cells(const cJSON *columns, const cJSON *row)
         const cJSON *cell = row != NULL ? cJSON_GetObjectItem(row, column->string) : NULL;
         int width = column_width(column, column == columns->child);
         if (row == NULL) printf(column == columns->child ? "%-*s" : "  %*s", width, column->string);
-        else if (cell == NULL) printf("  %*s", width, "-");
+        else if (cell == NULL) printf("  %*s", width, "");
         else if (cJSON_IsNumber(cell)) printf("  %*.5g", width, cell->valuedouble);
         else printf(column == columns->child ? "%-*s" : "  %*s", width, cell->valuestring);
     }
@@ -62,23 +64,28 @@ static void print_cells(const cJSON *columns, const cJSON *row)
 static void print_table(const bench_report *report)
 {
     const cJSON *columns = report->rows->child, *row;
+    cJSON_ArrayForEach(row, report->rows) columns = cJSON_GetArraySize(row) > cJSON_GetArraySize(columns) ? row : columns;
     printf("%s on %s, %s clock%s\n", cJSON_GetObjectItem(report->root, "name")->valuestring, cJSON_GetObjectItem(report->root, "device")->valuestring,
            cJSON_GetObjectItem(report->root, "clock")->valuestring, report->simulated ? " (the link is simulated)" : "");
     if (columns != NULL) print_cells(columns, NULL);
     cJSON_ArrayForEach(row, report->rows) print_cells(columns, row);
 }
 
-int bench_report_close(bench_report *report)
+static ofl_status print_report(const bench_report *report)
 {
-    int status = EXIT_DONE;
-    if (report->json) {
-        char *text = cJSON_Print(report->root);
-        if (text == NULL || puts(text) < 0) status = EXIT_FAILED;
-        cJSON_free(text);
-    } else {
-        print_table(report);
-    }
-    cJSON_Delete(report->root);
+    char *text = report->json ? cJSON_Print(report->root) : NULL;
+    if (report->json && text == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
+    if (report->json) (void)puts(text);
+    else print_table(report);
+    cJSON_free(text);
+    if (fflush(stdout) == 0 && !ferror(stdout)) return OFL_OK;
+    return app_fail(OFL_ERROR_IO, "standard output cannot be written: %s", strerror(errno));
+}
+
+int bench_report_close(bench_report *report, const cli_program *program, ofl_status status)
+{
+    if (status == OFL_OK) status = print_report(report);
+    if (report != NULL) cJSON_Delete(report->root);
     free(report);
-    return fflush(stdout) == 0 ? status : EXIT_FAILED;
+    return status == OFL_OK ? EXIT_DONE : cli_complain(program, status);
 }

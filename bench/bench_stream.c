@@ -60,17 +60,17 @@ static ofl_status model_build(streaming *s)
     s->layer_bytes = 13 * h * h * 2;
     s->elements = BLOCKS * 13 * h * h;
     s->data = calloc(3, h * h * 2);
+    if (s->data == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory for a matrix of this model; give fewer --weights");
     ofl_model_shape shape = {
         .struct_size = sizeof shape, .block_count = BLOCKS, .hidden_size = (uint32_t)h, .head_count = (uint32_t)(h / 64), .head_count_kv = 1, .head_dim_k = 64,
         .head_dim_v = 64, .ffn_size = (uint32_t)(3 * h), .vocab_size = 256, .trained_context_tokens = 64,
     };
     ofl_model_builder *builder;
     ofl_status status = ofl_model_builder_create("bench", "llama", &shape, &builder);
-    if (status != OFL_OK) return status;
     for (int32_t b = 0; b < BLOCKS && status == OFL_OK; b++) status = add_block(builder, s, b, h);
-    if (status == OFL_OK) return ofl_model_builder_finish(builder, &s->model);
-    ofl_model_builder_destroy(builder);
-    return status;
+    if (status == OFL_OK) status = ofl_model_builder_finish(builder, &s->model);
+    else ofl_model_builder_destroy(builder);
+    return status == OFL_OK ? OFL_OK : app_forward(status);
 }
 
 static ofl_status open_all(streaming *s)
@@ -86,10 +86,10 @@ static ofl_status open_all(streaming *s)
     if (status == OFL_OK) status = ofl_device_info_get(s->device, &info);
     if (status == OFL_OK) status = ofl_machine_probe(s->device, &s->machine);
     if (status == OFL_OK) status = ofl_machine_assume(s->machine);
-    if (status == OFL_OK) status = model_build(s);
+    if (status != OFL_OK) return app_forward(status);
     s->simulated = (int)info.simulated;
-    if (status == OFL_OK) s->rate = ofl_machine_get(s->machine, OFL_FIGURE_LINK, NULL);
-    return status;
+    s->rate = ofl_machine_get(s->machine, OFL_FIGURE_LINK, NULL);
+    return model_build(s);
 }
 
 static void close_all(streaming *s)
@@ -391,6 +391,15 @@ static ofl_status run_fraction(const streaming *s, bench_report *report, double 
     return status;
 }
 
+static ofl_status run_all(const streaming *s, bench_report *report, int compare)
+{
+    for (int i = 0; i < s->fraction_count; i++) {
+        ofl_status status = run_fraction(s, report, s->fractions[i], compare);
+        if (status != OFL_OK) return app_forward(status);
+    }
+    return OFL_OK;
+}
+
 /* ---- the two subcommands ---- */
 
 static ofl_status read_fractions(streaming *s)
@@ -434,22 +443,14 @@ static int streaming_main(int argc, char **argv, const char *name, const char *t
         {"--json", CLI_FLAG, &s.json, NULL, NULL, NULL, "print JSON"},
     };
     const cli_program program = {title, "[options]", summary, NULL, options, sizeof options / sizeof options[0]};
-    ofl_status status = cli_parse(&program, &argc, argv, &exit_status);
+    bench_report *report = NULL;
+    ofl_status status = bench_parse(&program, argc, argv, &exit_status);
     if (status == OFL_END) return exit_status;
-    if (status == OFL_OK && argc > 1) status = app_fail(OFL_ERROR_ARGUMENT, "%s: not expected here", argv[1]);
     if (status == OFL_OK) status = check_options(&s, link_given, clock_given);
-    if (status != OFL_OK) {
-        (void)cli_complain(&program, status);
-        return EXIT_USAGE;
-    }
-    status = open_all(&s);
-    bench_report *report = status == OFL_OK ? bench_report_open(name, s.device, s.json) : NULL;
-    for (int i = 0; report != NULL && i < s.fraction_count && status == OFL_OK; i++) status = run_fraction(&s, report, s.fractions[i], compare);
-    if (status != OFL_OK) exit_status = cli_complain(&program, app_forward(status));
-    if (report != NULL) {
-        int printed = bench_report_close(report);
-        if (exit_status == EXIT_DONE) exit_status = printed;
-    }
+    if (status == OFL_OK) status = open_all(&s);
+    if (status == OFL_OK) status = bench_report_open(name, s.device, s.json, &report);
+    if (status == OFL_OK) status = run_all(&s, report, compare);
+    exit_status = bench_report_close(report, &program, status);
     close_all(&s);
     return exit_status;
 }

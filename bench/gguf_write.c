@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "bench.h"
+
 enum { KIND_U32 = 4, KIND_I32 = 5, KIND_F32 = 6, KIND_BOOL = 7, KIND_TEXT = 8, KIND_ARRAY = 9 };
 
 static void put(FILE *file, uint64_t value, size_t bytes)
@@ -98,15 +100,6 @@ uint64_t gguf_tensors(FILE *file, gguf_tensor *tensors, size_t count)
     return offset;
 }
 
-/* splitmix64 */
-static uint64_t next(uint64_t *state)
-{
-    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-}
-
 /* To the nearest, halves up; values below the smallest normal number become 0, those made here are never above the largest. */
 static uint16_t to_half(float value)
 {
@@ -123,7 +116,7 @@ static size_t fill_values(unsigned char *to, const gguf_tensor *t, uint64_t coun
     size_t width = t->dtype == OFL_DTYPE_F32 ? 4 : 2;
     uint64_t bits = 0;
     for (uint64_t i = 0; i < count; i++, bits >>= 16) {
-        if (i % 4 == 0) bits = next(state);
+        if (i % 4 == 0) bits = bench_random(state);
         float value = (float)(t->low + (t->high - t->low) * (double)(bits & 0xFFFF) / 65535.0);
         uint32_t raw = width == 4 ? bits_of(value) : t->dtype == OFL_DTYPE_F16 ? to_half(value) : to_bfloat(value);
         memcpy(to + i * width, &raw, width); /* little-endian machines only, as the library itself */
@@ -139,7 +132,7 @@ static size_t fill_q8(unsigned char *to, const gguf_tensor *t, uint64_t count, u
     for (uint64_t block = 0; block < count / 32; block++, at += 34) {
         memcpy(at, &scale, 2);
         for (int i = 0; i < 4; i++) {
-            uint64_t bits = next(state);
+            uint64_t bits = bench_random(state);
             memcpy(at + 2 + 8 * i, &bits, 8);
         }
     }

@@ -158,6 +158,28 @@ static void mistakes_exit_2_and_failures_1(void **state)
     }
 }
 
+/* A failure half-way leaves standard output empty: half a table would be taken for all of it. */
+static void a_failure_prints_no_table(void **state)
+{
+    (void)state;
+    static const char *const commands[] = {"stream --clock virtual --weights 8MB --ring 4kB 2>/dev/null", "stream --clock virtual --weights 8MB --ring 4kB --json 2>/dev/null"};
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        char *output = NULL;
+        assert_int_not_equal(bench(commands[i], &output), 0);
+        assert_string_equal(output, "");
+        free(output);
+    }
+}
+
+static void a_full_disk_is_said(void **state)
+{
+    (void)state;
+    char *output = NULL;
+    int status = bench("plan --most 1 >/dev/full", &output);
+    if (status != 1 || strstr(output, "standard output") == NULL) fail_msg("%d: %s", status, output);
+    free(output);
+}
+
 static void the_link_report_follows_its_schema(void **state)
 {
     (void)state;
@@ -235,15 +257,40 @@ static void the_front_is_timed_to_the_end_of_its_queue(void **state)
     cJSON_Delete(tree);
 }
 
+/* On the virtual clock, so that a busy machine does not matter. */
+static void the_engine_is_near_its_bound_and_before_simpler_designs(void **state)
+{
+    (void)state;
+    cJSON *tree = run_report("designs --json --clock virtual --weights 128MB --steps 3 --compute 0.5,0.9", 8);
+    for (int share = 0; share < 2; share++) {
+        double own = in_row(tree, 4 * share + 3, "over_bound");
+        if (!(own >= 0.999 && own < 1.05)) fail_msg("%d: %g of the bound", share, own);
+        assert_true(fabs(in_row(tree, 4 * share + 3, "error_percent")) < 2);
+        for (int design = 0; design < 3; design++) assert_true(in_row(tree, 4 * share + design, "over_bound") > own);
+    }
+    cJSON_Delete(tree);
+    char *output = NULL;
+    assert_int_equal(bench("designs --clock virtual --weights 8MB --resident 70 --steps 1 --compute 0.5", &output), 0);
+    assert_non_null(strstr(output, "forecast_seconds")); /* a column that only the last row has */
+    free(output);
+    tree = run_report("stream --json --clock virtual --weights 128MB --steps 3 --compute 0.5,0.9", 2);
+    assert_true(cJSON_IsTrue(cJSON_GetObjectItem(tree, "simulated")));
+    for (int share = 0; share < 2; share++) assert_true(in_row(tree, share, "link_share") > 0.9);
+    cJSON_Delete(tree);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(models_of_every_architecture_open_with_the_shape_asked_for),
     cmocka_unit_test(weights_are_scaled_by_their_columns_in_every_type),
     cmocka_unit_test(the_same_seed_gives_the_same_file),
     cmocka_unit_test(a_sparse_model_is_a_full_one_without_its_bytes),
     cmocka_unit_test(mistakes_exit_2_and_failures_1),
+    cmocka_unit_test(a_failure_prints_no_table),
+    cmocka_unit_test(a_full_disk_is_said),
     cmocka_unit_test(the_link_report_follows_its_schema),
     cmocka_unit_test(planning_a_thousand_layers_stays_small),
     cmocka_unit_test(the_front_is_timed_to_the_end_of_its_queue),
+    cmocka_unit_test(the_engine_is_near_its_bound_and_before_simpler_designs),
 };
 
 TEST_MAIN(tests)
