@@ -1,3 +1,4 @@
+/* The page, line by line: device memory as bars, layers as a strip, the forecast and what would help. */
 #include "plan/page.h"
 
 #include <math.h>
@@ -98,7 +99,7 @@ static void print_budget(const page *p, const facts *f)
     printf("%.3g %%\n", 100 * (double)b->headroom_bytes / (double)b->vram_bytes);
     if (b->vram_bytes - b->total_bytes < b->vram_bytes / 200) return;
     start_bar(f, "not used", b->vram_bytes - b->total_bytes, s);
-    printf("%s\n", p->layers_forced ? "left so by --resident-layers" : "the model and its KV need no more");
+    printf("%s\n", p->layers_forced ? "left so by --resident-layers" : b->ring_bytes > 0 ? "too little for another part of the weights" : "the model and its KV need no more");
 }
 
 static void print_layers(const facts *f)

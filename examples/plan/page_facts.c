@@ -1,3 +1,4 @@
+/* Goes over model and plan once, through the public calls. */
 #include "plan/page_facts.h"
 
 #include <stdlib.h>
