@@ -367,7 +367,7 @@ static void row(bench_report *report, const streaming *s, const char *label, dou
     bench_report_number(report, "over_bound", m->step_seconds / bound);
     if (m->forecast.step_seconds <= 0) return;
     bench_report_number(report, "forecast_seconds", m->forecast.step_seconds);
-    bench_report_number(report, "error_percent", 100 * (m->forecast.step_seconds / m->step_seconds - 1));
+    bench_report_number(report, "error_percent", 100 * (m->step_seconds / m->forecast.step_seconds - 1));
 }
 
 static const slot_design designs[] = {

@@ -26,6 +26,17 @@ static void test_failures_carry_a_sentence(void **state)
     assert_string_equal(ofl_error_message(), "again: model m: too big");
 }
 
+static void test_sizes_in_sentences(void **state)
+{
+    (void)state;
+    assert_string_equal(ofl_bytes_text(0).text, "0 B");
+    assert_string_equal(ofl_bytes_text(999).text, "999 B");
+    assert_string_equal(ofl_bytes_text(1500).text, "1.500 kB");
+    assert_string_equal(ofl_bytes_text(UINT64_C(67108864)).text, "67.109 MB");
+    assert_string_equal(ofl_bytes_text(UINT64_C(999999999)).text, "1.000 GB");
+    assert_string_equal(ofl_bytes_text(UINT64_MAX).text, "18.447 EB");
+}
+
 typedef struct grown { uint32_t struct_size, a, b; } grown;
 
 static void test_structs_may_grow(void **state)
@@ -77,7 +88,8 @@ static void test_json_numbers_are_exact(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_checked_sizes),     cmocka_unit_test(test_failures_carry_a_sentence), cmocka_unit_test(test_structs_may_grow),
+    cmocka_unit_test(test_checked_sizes),     cmocka_unit_test(test_failures_carry_a_sentence),
+        cmocka_unit_test(test_sizes_in_sentences), cmocka_unit_test(test_structs_may_grow),
     cmocka_unit_test(test_allocation_faults), cmocka_unit_test(test_json_numbers_are_exact),
 };
 TEST_MAIN(tests)

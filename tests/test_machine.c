@@ -146,8 +146,9 @@ static void bad_files_are_refused_by_name(void **state)
         {"{\"schema\":\"ofload.machine/1\",\"simulated\":4}", "simulated"},
         {"{\"schema\":\"ofload.machine/1\",\"device\":4}", "device"},
     };
-    ofl_machine *machine = NULL;
+    ofl_machine *machine;
     for (size_t i = 0; i < OFL_COUNT_OF(cases); i++) {
+        machine = (ofl_machine *)(uintptr_t)cases; /* whatever stood there before is gone */
         assert_status(ofl_machine_from_json(cases[i].json, strlen(cases[i].json), &machine), OFL_ERROR_FORMAT);
         assert_null(machine);
         if (strstr(ofl_error_message(), cases[i].says) == NULL) fail_msg("%s: %s", cases[i].json, ofl_error_message());

@@ -143,11 +143,12 @@ static void test_builder_refuses(void **state)
     ofl_tensor_source twice = source("twice", OFL_ROLE_OTHER, 0, 8, 2);
     assert_ok(ofl_model_builder_add_tensor(builder, &twice));
     assert_ok(ofl_model_builder_add_tensor(builder, &twice));
-    ofl_model *model = NULL;
+    ofl_model *model = (ofl_model *)(void *)&shape; /* whatever stood there before is gone */
     assert_status(ofl_model_builder_finish(builder, &model), OFL_ERROR_ARGUMENT);
     assert_null(model);
     shape.block_count = UINT32_MAX;
     assert_status(ofl_model_builder_create("m", "llama", &shape, &builder), OFL_ERROR_ARGUMENT);
+    assert_null(builder);
 }
 
 static void test_builder_reads_files(void **state)

@@ -285,12 +285,6 @@ static void figures(void *context, backend_figures *out)
 
 /* ---- open and close ---- */
 
-static const char *kv_name(ofl_kv_type type)
-{
-    static const char *const names[] = {"f16", "bf16", "f32", "q8_0", "f8"};
-    return (size_t)type < sizeof names / sizeof names[0] ? names[type] : "?";
-}
-
 /* What must be known before a plan is: it decides which requests are errors and whether an earlier output goes on. */
 static ofl_status fill_backend(setup *s, backend *out)
 {
@@ -309,7 +303,7 @@ static ofl_status fill_backend(setup *s, backend *out)
         .model_name = ofl_model_name(s->model),
         .model_identity = ofl_model_identity(s->model),
         .compute = settled.compute_type == OFL_COMPUTE_F32 ? "f32" : "bf16",
-        .kv_type = kv_name(settled.kv_type),
+        .kv_type = ofl_kv_type_name(settled.kv_type),
         .chat_template = s->options->chat_template != NULL ? s->options->chat_template : "by the model",
         .usable_ids = s->usable_ids,
         .vocabulary = s->vocabulary,

@@ -2,7 +2,7 @@
  *
  * Threads: a model is read-only once opened (or built); any number of threads may use it at once.
  * Ownership: strings and infos handed out are borrowed from the model and live as long as it does.
- * Errors: every function returning ofl_status leaves its outputs untouched on failure and sets the thread's diagnostic. */
+ * Errors: every function returning ofl_status sets the thread's diagnostic; outputs as ofload.h says. */
 #ifndef OFLOAD_MODEL_H
 #define OFLOAD_MODEL_H
 
@@ -129,6 +129,9 @@ typedef struct ofl_model_shape {
 
 typedef enum ofl_kv_type { OFL_KV_F16, OFL_KV_BF16, OFL_KV_F32, OFL_KV_Q8_0, OFL_KV_F8 } ofl_kv_type;
 
+/* "f16", …; static, "?" for an unknown type. */
+OFL_API const char *ofl_kv_type_name(ofl_kv_type type);
+
 typedef enum ofl_kv_kind {
     OFL_KV_FULL,
     OFL_KV_SLIDING, /* keeps min(context, window) tokens */
@@ -151,7 +154,7 @@ typedef struct ofl_kv_layer {
 typedef struct ofl_model ofl_model;
 
 /* Opens a GGUF file (any part of a split set), a Hugging Face folder (config.json + safetensors), or a description in JSON, told apart
- * by content. Reads headers only. *out is NULL on failure.
+ * by content. Reads headers only.
  * OFL_ERROR_NOT_FOUND, _IO, _FORMAT (with file and field), _UNSUPPORTED (a known thing this version cannot place), _HOST_MEMORY. */
 OFL_API ofl_status ofl_model_open(const char *path, ofl_model **out);
 OFL_API void ofl_model_destroy(ofl_model *model);

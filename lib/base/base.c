@@ -1,3 +1,4 @@
+/* Failures, allocation and growable structs. */
 #include "base/base.h"
 
 #include <stdarg.h>
@@ -125,6 +126,17 @@ char *ofl_format(const char *format, ...)
     va_end(again);
     va_end(arguments);
     return text;
+}
+
+ofl_short_text ofl_bytes_text(uint64_t bytes)
+{
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
+    ofl_short_text out;
+    double value = (double)bytes;
+    size_t unit = 0;
+    for (; unit + 1 < OFL_COUNT_OF(units) && value >= 999.9995; unit++) value /= 1000;
+    (void)snprintf(out.text, sizeof out.text, "%.*f %s", unit == 0 ? 0 : 3, value, units[unit]);
+    return out;
 }
 
 ofl_status ofl_struct_in(void *full, size_t full_size, const void *from, const char *name)

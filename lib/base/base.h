@@ -54,6 +54,10 @@ char *ofl_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Tests: let the n-th allocation from now (1 = next) fail, once, on this thread; 0 = off. Returns how many were left. */
 uint64_t ofl_fault_allocation(uint64_t nth);
 
+/* A size in a sentence, with its unit: "512 B", "1.500 kB", "10.660 GB". Write ofl_bytes_text(n).text: it lives until the end of the full expression. */
+typedef struct ofl_short_text { char text[24]; } ofl_short_text;
+ofl_short_text ofl_bytes_text(uint64_t bytes);
+
 /* Growable structs: struct_size is the first uint32_t of each.
  * in: copies what the caller knows into `full` (zeroed first); refuses a size of 0 and a non-zero tail that this library does not know.
  * out: writes as much of `full` as the caller's struct has room for, leaving its struct_size as it was. */

@@ -42,7 +42,7 @@ struct ofl_device {
     char *spec; /* as opened; owned by device.c */
 };
 
-uint64_t ofl_monotonic_ns(void);
+uint64_t ofl_monotonic_ns(void); /* clock.c */
 
 /* `spec` with its "sim:" or "cuda:" taken off; `whole` is for sentences. */
 ofl_status ofl_sim_open(const char *spec, const char *whole, ofl_device **out);

@@ -104,8 +104,7 @@ static ofl_status out_of_device_memory(cudaError_t error, uint64_t bytes)
     size_t available = 0, total = 0;
     quietly(cudaMemGetInfo(&available, &total));
     return ofl_fail_room(OFL_ERROR_DEVICE_MEMORY, bytes, available,
-                         "cudaMalloc: %llu bytes of device memory asked for, %llu free; plan for less", (unsigned long long)bytes,
-                         (unsigned long long)available);
+                         "cudaMalloc: %s of device memory asked for, %s free; plan for less", ofl_bytes_text(bytes).text, ofl_bytes_text(available).text);
 }
 
 static ofl_status out_of_pinned_memory(cudaError_t error, uint64_t bytes, const char *call)
@@ -113,8 +112,7 @@ static ofl_status out_of_pinned_memory(cudaError_t error, uint64_t bytes, const 
     if (error != cudaErrorMemoryAllocation) return ofl_cuda_check(error, call);
     forget_error();
     return ofl_fail_room(OFL_ERROR_PINNED_MEMORY, bytes, 0,
-                         "%s: this machine cannot page-lock %llu bytes more; leave more in pageable memory", call,
-                         (unsigned long long)bytes);
+                         "%s: this machine cannot page-lock %s more; leave more in pageable memory", call, ofl_bytes_text(bytes).text);
 }
 
 static void give_back(const ofl_ledger_entry *entry)

@@ -1,20 +1,13 @@
+/* The public calls: arguments checked here once, then the back end's table. */
 #include "device/backend.h"
 
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/base.h"
 
 /* Longest time that a caller may ask for: thirty years, so that sums of nanoseconds stay in 64 bits. */
 #define SECONDS_MAX 1e9
-
-uint64_t ofl_monotonic_ns(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 static ofl_status missing(const char *call, const char *what) { return ofl_fail(OFL_ERROR_ARGUMENT, "%s: no %s given", call, what); }
 

@@ -43,8 +43,8 @@ static ofl_status enter(sim_device *device, ofl_ledger_entry *entry, uint64_t al
     if (entry->pointer == NULL) {
         entry->base = ofl_alloc(entry->counted + alignment, 1);
         if (entry->base == NULL)
-            return ofl_fail(OFL_ERROR_HOST_MEMORY, "simulated device: this machine has no %llu bytes for its memory; make vram smaller",
-                            (unsigned long long)entry->counted);
+            return ofl_fail(OFL_ERROR_HOST_MEMORY, "simulated device: this machine has no %s for its memory; make vram smaller",
+                            ofl_bytes_text(entry->counted).text);
         entry->pointer = (char *)entry->base + (alignment - (uintptr_t)entry->base % alignment) % alignment;
     }
     ofl_ledger_add(&device->ledger, *entry);
@@ -86,8 +86,8 @@ static ofl_status enter_device_memory(sim_device *device, ofl_ledger_entry *entr
     if (ofl_align_u64(entry->bytes, DEVICE_ALIGNMENT, &entry->counted) && entry->counted <= available)
         return enter(device, entry, DEVICE_ALIGNMENT);
     return ofl_fail_room(OFL_ERROR_DEVICE_MEMORY, entry->bytes, available,
-                         "simulated device: %llu bytes of device memory asked for, %llu free; plan for less",
-                         (unsigned long long)entry->bytes, (unsigned long long)available);
+                         "simulated device: %s of device memory asked for, %s free; plan for less",
+                         ofl_bytes_text(entry->bytes).text, ofl_bytes_text(available).text);
 }
 
 ofl_status ofl_sim_alloc(ofl_device *base, uint64_t bytes, void **out)
@@ -115,8 +115,8 @@ static ofl_status count_pinned(sim_device *device, ofl_ledger_entry *entry)
         return OFL_OK;
     return ofl_fail_room(
         OFL_ERROR_PINNED_MEMORY, entry->bytes, available,
-        "simulated device: %llu bytes of page-locked memory asked for, %llu left of pinnable; leave more in pageable memory",
-        (unsigned long long)entry->bytes, (unsigned long long)available);
+        "simulated device: %s of page-locked memory asked for, %s left of pinnable; leave more in pageable memory",
+        ofl_bytes_text(entry->bytes).text, ofl_bytes_text(available).text);
 }
 
 ofl_status ofl_sim_host_alloc(ofl_device *base, uint64_t bytes, void **out)

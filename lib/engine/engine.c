@@ -22,8 +22,8 @@ static ofl_status room_check(const ofl_engine *engine)
     if (!ofl_add_u64(engine->arena_bytes, engine->ring_bytes, &needed)) return ofl_fail(OFL_ERROR_OVERFLOW, "plan: resident and ring bytes overflow");
     if (needed <= memory.free_bytes) return OFL_OK;
     return ofl_fail_room(OFL_ERROR_DEVICE_MEMORY, needed, memory.free_bytes,
-                         "engine: resident weights and ring need %llu bytes of device memory, %llu are free; plan with less memory, or free some",
-                         (unsigned long long)needed, (unsigned long long)memory.free_bytes);
+                         "engine: resident weights and ring need %s of device memory, %s are free; plan with less memory, or free some",
+                         ofl_bytes_text(needed).text, ofl_bytes_text(memory.free_bytes).text);
 }
 
 static ofl_status memory_open(ofl_engine *engine)
@@ -61,7 +61,9 @@ static ofl_status fill(ofl_engine *engine, const ofl_engine_options *options)
 
 ofl_status ofl_engine_open(const ofl_plan *plan, const ofl_model *model, ofl_device *device, const ofl_engine_options *options, ofl_engine **out)
 {
-    if (plan == NULL || model == NULL || device == NULL || out == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "engine: plan, model, device or place for it missing");
+    if (out == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "engine: no place for it");
+    *out = NULL;
+    if (plan == NULL || model == NULL || device == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "engine: plan, model or device missing");
     ofl_engine *engine = ofl_alloc(1, sizeof *engine);
     if (engine == NULL) return ofl_fail(OFL_ERROR_HOST_MEMORY, "engine: out of host memory; free some");
     engine->plan = plan;

@@ -29,6 +29,18 @@ struct ofl_feeder {
     ofl_bounce bounce;
 };
 
+ofl_status ofl_engine_host_copy(const ofl_engine *engine, const ofl_engine_unit *unit, char *to)
+{
+    ofl_host_memory memory = unit->tier == OFL_TIER_PINNED ? OFL_HOST_PINNED : OFL_HOST_PAGEABLE;
+    for (uint64_t done = 0; done < unit->copy_bytes;) {
+        uint64_t bytes = ofl_min_u64(engine->copy_bytes, unit->copy_bytes - done);
+        ofl_status status = ofl_copy(engine->device, engine->copies, OFL_HOST_TO_DEVICE, to + done, unit->host + done, bytes, memory);
+        if (status != OFL_OK) return status;
+        done += bytes;
+    }
+    return OFL_OK;
+}
+
 static ofl_status copy_from_file(ofl_feeder *feeder, const ofl_engine_unit *unit, char *to)
 {
     const ofl_engine *engine = feeder->engine;

@@ -117,9 +117,9 @@ ofl_status ofl_engine_ring_open(ofl_engine *engine);
 void ofl_engine_ring_close(ofl_engine *engine);
 /* Queues copies while the ring has room. */
 ofl_status ofl_engine_pump(ofl_engine *engine);
+/* feed.c */
 /* Queues the copies of a piece that is kept in host memory. */
 ofl_status ofl_engine_host_copy(const ofl_engine *engine, const ofl_engine_unit *unit, char *to);
-/* feed.c */
 ofl_status ofl_feeder_open(ofl_engine *engine);
 void ofl_feeder_close(ofl_feeder *feeder); /* NULL is allowed */
 ofl_status ofl_feeder_copy(ofl_feeder *feeder, uint64_t piece, ofl_engine_slot *slot);

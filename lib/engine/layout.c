@@ -151,8 +151,8 @@ static ofl_status block_alloc(ofl_engine *engine, ofl_host_block *block)
     block->tier = OFL_TIER_PAGEABLE;
     block->base = ofl_alloc(block->bytes, 1);
     if (block->base == NULL)
-        return ofl_fail_room(OFL_ERROR_HOST_MEMORY, block->bytes, 0, "weights in host memory: %llu bytes could not be had; free some, or plan with less",
-                             (unsigned long long)block->bytes);
+        return ofl_fail_room(OFL_ERROR_HOST_MEMORY, block->bytes, 0, "weights in host memory: %s could not be had; free some, or plan with less",
+                             ofl_bytes_text(block->bytes).text);
     engine->stats.pageable_bytes += block->bytes;
     return OFL_OK;
 }
@@ -188,8 +188,8 @@ static void say_fallback(const ofl_engine *engine, uint64_t wanted, uint64_t pin
     char sentence[256];
     if (engine->options.message == NULL) return;
     (void)snprintf(sentence, sizeof sentence,
-                   "host memory: %llu of %llu bytes of streamed weights could be page-locked; the rest is copied from pageable memory, slower than planned",
-                   (unsigned long long)pinned, (unsigned long long)wanted);
+                   "host memory: %s of %s of streamed weights could be page-locked; the rest is copied from pageable memory, slower than planned",
+                   ofl_bytes_text(pinned).text, ofl_bytes_text(wanted).text);
     engine->options.message(engine->options.context, sentence);
 }
 

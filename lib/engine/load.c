@@ -17,8 +17,7 @@ static ofl_status progress(loader *load, uint64_t bytes)
     if (options->progress == NULL || (load->done - load->told < PROGRESS_BYTES && load->done != load->total)) return OFL_OK;
     load->told = load->done;
     if (options->progress(options->context, load->done, load->total) == 0) return OFL_OK;
-    return ofl_fail(OFL_ERROR_CANCELLED, "loading: stopped by the caller after %llu of %llu bytes", (unsigned long long)load->done,
-                    (unsigned long long)load->total);
+    return ofl_fail(OFL_ERROR_CANCELLED, "loading: stopped by the caller after %s of %s", ofl_bytes_text(load->done).text, ofl_bytes_text(load->total).text);
 }
 
 static ofl_status load_slice(loader *load, const ofl_engine_slice *slice)

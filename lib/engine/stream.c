@@ -66,18 +66,6 @@ static ofl_status broken(ofl_engine *engine, ofl_status status)
     return status;
 }
 
-ofl_status ofl_engine_host_copy(const ofl_engine *engine, const ofl_engine_unit *unit, char *to)
-{
-    ofl_host_memory memory = unit->tier == OFL_TIER_PINNED ? OFL_HOST_PINNED : OFL_HOST_PAGEABLE;
-    for (uint64_t done = 0; done < unit->copy_bytes;) {
-        uint64_t bytes = ofl_min_u64(engine->copy_bytes, unit->copy_bytes - done);
-        ofl_status status = ofl_copy(engine->device, engine->copies, OFL_HOST_TO_DEVICE, to + done, unit->host + done, bytes, memory);
-        if (status != OFL_OK) return status;
-        done += bytes;
-    }
-    return OFL_OK;
-}
-
 static ofl_status piece_copy(ofl_engine *engine, uint64_t piece, ofl_engine_slot *slot)
 {
     const ofl_engine_unit *unit = &engine->units[slot->unit];

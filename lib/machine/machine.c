@@ -1,3 +1,4 @@
+/* Figures with their sources: set, read, and hashed into an identity. */
 #include "machine/machine_state.h"
 
 #include <math.h>
@@ -60,6 +61,7 @@ void ofl_machine_identify(ofl_machine *machine)
 ofl_status ofl_machine_create(const char *device_name, ofl_machine **out)
 {
     if (out == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "machine: no place for the result");
+    *out = NULL;
     if (device_name == NULL) device_name = "unknown device";
     ofl_machine *machine = ofl_alloc(1, sizeof *machine);
     if (machine == NULL) goto no_memory;

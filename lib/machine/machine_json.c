@@ -124,7 +124,9 @@ ofl_status ofl_machine_from_json(const char *json, size_t bytes, ofl_machine **o
 {
     ofl_machine *machine = NULL;
     const char *device = NULL, *end = NULL;
-    if (json == NULL || out == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "machine: no JSON, or no place for the machine");
+    if (out == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "machine: no place for the machine");
+    *out = NULL;
+    if (json == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "machine: no JSON given");
     cJSON *tree = cJSON_ParseWithLengthOpts(json, bytes, &end, 0);
     if (tree == NULL || !only_space(end, json + bytes)) {
         cJSON_Delete(tree);
@@ -181,7 +183,9 @@ ofl_status ofl_machine_load(const char *path, ofl_machine **out)
 {
     size_t bytes = 0;
     ofl_status status;
-    if (path == NULL || out == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "machine: no path, or no place for the machine");
+    if (out == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "machine: no place for the machine");
+    *out = NULL;
+    if (path == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "machine: no path to read from");
     FILE *file = fopen(path, "rb");
     if (file == NULL)
         return ofl_fail_code(errno == ENOENT ? OFL_ERROR_NOT_FOUND : OFL_ERROR_IO, errno, "%s cannot be opened: %s", path, strerror(errno));

@@ -75,8 +75,8 @@ static ofl_status measure_path(const probe *p, ofl_direction direction, ofl_host
         status = median_copy(p, direction, memory, bytes, (uint32_t)copies, &points[i].seconds);
     }
     if (status == OFL_OK && !ofl_fit_copies(points, SIZES, start_out, rate_out))
-        return ofl_fail(OFL_ERROR_RUNTIME, "probe: copies of %llu to %llu bytes gave no rate: their times do not rise with their size; try again on a quiet machine",
-                        (unsigned long long)(largest >> (2 * (SIZES - 1))), (unsigned long long)largest);
+        return ofl_fail(OFL_ERROR_RUNTIME, "probe: copies of %s to %s gave no rate: their times do not rise with their size; try again on a quiet machine",
+                        ofl_bytes_text(largest >> (2 * (SIZES - 1))).text, ofl_bytes_text(largest).text);
     return status;
 }
 
@@ -135,7 +135,7 @@ static ofl_status measure_with_buffers(probe *p, ofl_machine *machine)
     if (status != OFL_OK) goto free_device;
     p->pageable = ofl_alloc(p->bytes, 1);
     if (p->pageable == NULL) {
-        status = ofl_fail(OFL_ERROR_HOST_MEMORY, "probe: no host memory for %llu bytes to copy", (unsigned long long)p->bytes);
+        status = ofl_fail(OFL_ERROR_HOST_MEMORY, "probe: no host memory for %s to copy; free some", ofl_bytes_text(p->bytes).text);
         goto free_pinned;
     }
     if (p->pinned != NULL) memset(p->pinned, 0x5A, (size_t)p->bytes); /* pages that exist: an untouched one reads as the one zero page, from the cache */
@@ -186,7 +186,9 @@ ofl_status ofl_machine_probe(ofl_device *device, ofl_machine **out)
     probe p = {.device = device};
     ofl_machine *machine = NULL;
     uint64_t free_bytes = 0;
-    if (device == NULL || out == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "probe: no device, or no place for the machine");
+    if (out == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "probe: no place for the machine");
+    *out = NULL;
+    if (device == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "probe: no device given");
     ofl_status status = ofl_device_info_get(device, &info);
     if (status != OFL_OK) return status;
     char *name = name_device(&info);

@@ -19,6 +19,7 @@ ofl_status ofl_model_builder_create(const char *name, const char *architecture, 
 {
     ofl_model_shape full;
     if (out == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "model builder: no place for the result given");
+    *out = NULL;
     ofl_status status = ofl_struct_in(&full, sizeof full, shape, "ofl_model_shape");
     if (status == OFL_OK) status = check_shape(&full);
     if (status != OFL_OK) return status;
@@ -116,6 +117,7 @@ ofl_status ofl_model_builder_set_kv_layer(ofl_model_builder *builder, uint32_t l
 
 ofl_status ofl_model_builder_finish(ofl_model_builder *builder, ofl_model **out)
 {
+    if (out != NULL) *out = NULL;
     if (builder == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "finish a model: no builder given");
     ofl_status status = out != NULL ? ofl_model_complete(builder->model)
                                     : ofl_fail(OFL_ERROR_ARGUMENT, "finish a model: no place for the result given");

@@ -129,8 +129,8 @@ static ofl_status note_unused(ofl_model *model)
         unused++;
     }
     if (unused == 0) return OFL_OK;
-    return ofl_model_add_note(model, "%llu tensors of %llu bytes are not used and are never placed: %s%s", (unsigned long long)unused,
-                              (unsigned long long)bytes, first, unused > 1 ? ", …" : "");
+    return ofl_model_add_note(model, "not used and never placed: %s%s (%llu in all, %s)", first, unused > 1 ? ", …" : "", (unsigned long long)unused,
+                              ofl_bytes_text(bytes).text);
 }
 
 static ofl_status check_blocks(const ofl_model *model)

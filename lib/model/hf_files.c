@@ -150,8 +150,8 @@ static ofl_status note_dropped(ofl_model *model)
         dropped++;
     }
     if (dropped == 0) return OFL_OK;
-    return ofl_model_add_note(model, "%llu tensors of %llu bytes are in the files but not in the index, and are not counted: %s%s",
-                              (unsigned long long)dropped, (unsigned long long)bytes, first, dropped > 1 ? ", …" : "");
+    return ofl_model_add_note(model, "in the files but not in the index, and not counted: %s%s (%llu in all, %s)", first, dropped > 1 ? ", …" : "",
+                              (unsigned long long)dropped, ofl_bytes_text(bytes).text);
 }
 
 static ofl_status read_index(ofl_model *model, const char *folder, const char *path)

@@ -55,6 +55,12 @@ static ofl_status check(const ofl_model *model, ofl_kv_type type, const void *ou
     return OFL_OK;
 }
 
+const char *ofl_kv_type_name(ofl_kv_type type)
+{
+    static const char *const names[] = {"f16", "bf16", "f32", "q8_0", "f8"};
+    return (unsigned)type < OFL_COUNT_OF(names) ? names[type] : "?";
+}
+
 ofl_status ofl_model_kv_bytes(const ofl_model *model, ofl_kv_type type, uint64_t context_tokens, uint64_t *bytes_out)
 {
     ofl_status status = check(model, type, bytes_out);

@@ -71,10 +71,13 @@ typedef struct ofl_tensor_draft {
     const void *data;
 } ofl_tensor_draft;
 
-ofl_status ofl_model_new(ofl_model_format format, const char *path, ofl_model **out);
-/* Memory of the model, freed with it; NULL when there is none (no sentence set). */
+/* texts.c. Memory of the model, freed with it; NULL when there is none (no sentence set). */
 void *ofl_model_take(ofl_model *model, uint64_t bytes);
 const char *ofl_model_text(ofl_model *model, const char *text, uint64_t bytes);
+void ofl_model_drop_texts(ofl_model *model);
+ofl_status ofl_model_out_of_memory(const ofl_model *model);
+
+ofl_status ofl_model_new(ofl_model_format format, const char *path, ofl_model **out);
 ofl_status ofl_model_set_texts(ofl_model *model, const char *name, const char *architecture);
 ofl_status ofl_model_add_note(ofl_model *model, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Looks the file up: it must be a regular one. */
@@ -100,7 +103,6 @@ ofl_status ofl_model_check_names(const ofl_model *model, uint32_t **by_name_out)
 /* Sorts, counts, identifies. Checks that blocks are within the shape. */
 ofl_status ofl_model_complete(ofl_model *model);
 
-ofl_status ofl_model_out_of_memory(const ofl_model *model);
 bool ofl_dtype_known(uint64_t dtype);
 bool ofl_dtype_from_name(const char *name, ofl_dtype *out);
 
