@@ -1,4 +1,7 @@
+/* The queue from outside: create, submit, cancel; and what a sequence gives back. */
 #include "front/front_internal.h"
+
+#include <string.h>
 
 /* Each limit is the plan's, or less: memory is sized by the plan's. */
 static ofl_status limit(const char *what, uint32_t wanted, uint32_t planned, uint32_t *out)
@@ -43,7 +46,9 @@ static bool allocate(ofl_front *front)
 ofl_status ofl_front_create(const ofl_plan *plan, const ofl_front_options *options, ofl_front **out)
 {
     ofl_front_options full = {.struct_size = sizeof full};
-    if (plan == NULL || out == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "front: a plan and a place for the handle are needed");
+    if (out == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "front: no place for the handle");
+    *out = NULL;
+    if (plan == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "front: no plan given");
     ofl_status status = options != NULL ? ofl_struct_in(&full, sizeof full, options, "ofl_front_options") : OFL_OK;
     if (status != OFL_OK) return status;
     ofl_front *front = ofl_alloc(1, sizeof *front);
@@ -115,6 +120,18 @@ ofl_status ofl_front_submit(ofl_front *front, const ofl_request *request, uint64
     front->waiting_count++;
     if (request_out != NULL) *request_out = id;
     return OFL_OK;
+}
+
+void ofl_front_retire(ofl_front *front, uint32_t position)
+{
+    uint32_t slot = front->order[position];
+    front_sequence *sequence = &front->sequences[slot];
+    for (uint32_t i = sequence->block_count; i > 0; i--) front->free_blocks[front->blocks_free++] = sequence->blocks[i - 1];
+    sequence->block_count = 0;
+    front->requests[sequence->request].state = REQUEST_GONE;
+    memmove(&front->order[position], &front->order[position + 1], (front->running_count - position - 1) * sizeof *front->order);
+    front->running_count--;
+    front->free_slots[front->max_sequences - front->running_count - 1] = slot;
 }
 
 ofl_status ofl_front_cancel(ofl_front *front, uint64_t request)

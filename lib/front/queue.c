@@ -1,3 +1,4 @@
+/* Waiting requests as a heap, in the order of admission. */
 #include "front/front_internal.h"
 
 /* Steps that a request takes when alone: what "longest first" goes by. */

@@ -43,18 +43,6 @@ static ofl_status admit_waiting(ofl_front *front)
     return OFL_OK;
 }
 
-void ofl_front_retire(ofl_front *front, uint32_t position)
-{
-    uint32_t slot = front->order[position];
-    front_sequence *sequence = &front->sequences[slot];
-    for (uint32_t i = sequence->block_count; i > 0; i--) front->free_blocks[front->blocks_free++] = sequence->blocks[i - 1];
-    sequence->block_count = 0;
-    front->requests[sequence->request].state = REQUEST_GONE;
-    memmove(&front->order[position], &front->order[position + 1], (front->running_count - position - 1) * sizeof *front->order);
-    front->running_count--;
-    front->free_slots[front->max_sequences - front->running_count - 1] = slot;
-}
-
 static void add_item(ofl_front *front, ofl_step_shape *shape, uint32_t slot, uint32_t first, uint32_t count, bool prefill, bool logits)
 {
     const front_sequence *sequence = &front->sequences[slot];
