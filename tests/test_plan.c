@@ -234,6 +234,55 @@ static void test_host_tiers_fill_in_order(void **state)
     ofl_model_destroy(model);
 }
 
+/* The device reads rows from pinned memory alone: lookups and a tied head never leave it, and where they cannot be there, that is said. */
+static void test_gathered_rows_stay_pinned(void **state)
+{
+    (void)state;
+    for (uint32_t tied = 0; tied < 2; tied++) {
+        test_shape shape = smol135m();
+        shape.tied = tied;
+        ofl_model *model = test_model(shape);
+        ofl_machine *machine = test_machine(64 << 20, 4e9, 0, 10e9, 1e12, 0);
+        ofl_workload w = {.struct_size = sizeof w, .context_tokens = 256};
+        assert_ok(ofl_machine_set(machine, OFL_FIGURE_FILE, 1e9, OFL_SOURCE_GIVEN));
+        assert_ok(ofl_machine_set(machine, OFL_FIGURE_PINNABLE, 80e6, OFL_SOURCE_GIVEN));
+        ofl_plan *plan = plan_of(model, machine, &w);
+        assert_true(read_plan(plan).budget.pageable_bytes > 0);
+        for (uint32_t i = 0; i < ofl_plan_slice_count(plan); i++) {
+            ofl_slice s = {.struct_size = sizeof s};
+            ofl_tensor_info info = {.struct_size = sizeof info};
+            assert_ok(ofl_plan_slice_get(plan, i, &s));
+            assert_ok(ofl_model_tensor_get(model, s.tensor, &info));
+            if (info.tensor_class == OFL_CLASS_LOOKUP || info.also_lookup) assert_true(s.tier == OFL_TIER_PINNED || s.tier == OFL_TIER_DEVICE);
+        }
+        ofl_plan_destroy(plan);
+        assert_ok(ofl_machine_set(machine, OFL_FIGURE_PINNABLE, 1, OFL_SOURCE_MEASURED));
+        assert_status(ofl_plan_make(model, machine, &w, &plan), OFL_ERROR_NO_FIT);
+        assert_non_null(strstr(ofl_error_message(), "page-locked"));
+        assert_null(plan);
+        ofl_machine_destroy(machine);
+        ofl_model_destroy(model);
+    }
+}
+
+/* The figures of a refusal are those of the count that it speaks of. */
+static void test_refusals_name_what_they_speak_of(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(smol135m());
+    ofl_machine *machine = test_machine(20e6, 4e9, 0, 10e9, 1e12, 0);
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 4096, .sequences = 200};
+    ofl_plan *plan = NULL;
+    assert_status(ofl_plan_make(model, machine, &w, &plan), OFL_ERROR_NO_FIT);
+    assert_non_null(strstr(ofl_error_message(), "not even one sequence"));
+    assert_non_null(strstr(ofl_error_message(), "KV 94.372 MB"));
+    assert_ok(ofl_machine_set(machine, OFL_FIGURE_VRAM, 200e6, OFL_SOURCE_GIVEN));
+    assert_status(ofl_plan_make(model, machine, &w, &plan), OFL_ERROR_NO_FIT);
+    assert_non_null(strstr(ofl_error_message(), "at most 1 sequence"));
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
 static ofl_model *expert_model(void)
 {
     ofl_model_shape shape = {.struct_size = sizeof shape,
@@ -330,6 +379,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_options_without_effect_are_errors),
     cmocka_unit_test(test_classes_and_slices),
     cmocka_unit_test(test_host_tiers_fill_in_order),
+    cmocka_unit_test(test_gathered_rows_stay_pinned),
+    cmocka_unit_test(test_refusals_name_what_they_speak_of),
     cmocka_unit_test(test_experts_and_unused),
     cmocka_unit_test(test_quantised_model),
     cmocka_unit_test(test_activation_bytes_by_the_formula),

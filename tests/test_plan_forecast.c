@@ -162,6 +162,53 @@ static void test_rows_by_sequences(void **state)
     ofl_model_destroy(model);
 }
 
+static bool advises(const ofl_plan *plan, const char *what)
+{
+    for (uint32_t i = 0; i < ofl_plan_advice_count(plan); i++) {
+        if (strstr(ofl_plan_advice(plan, i), what) != NULL) return true;
+    }
+    return false;
+}
+
+/* The sentence about assumed rates and the error band say the same. */
+static void test_band_and_warning_agree(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(qwen7b());
+    for (int assumed_link = 0; assumed_link < 2; assumed_link++) {
+        ofl_machine *machine = test_machine(12.49e9, 3.26e9, 5e-6, 360e9, 51e12, 0.75e9);
+        assert_ok(ofl_machine_set(machine, OFL_FIGURE_DEVICE_FLOPS, 51e12, OFL_SOURCE_ASSUMED));
+        if (assumed_link) assert_ok(ofl_machine_set(machine, OFL_FIGURE_LINK, 3.26e9, OFL_SOURCE_ASSUMED));
+        ofl_workload w = {.struct_size = sizeof w, .context_tokens = 512};
+        ofl_plan *plan = plan_of(model, machine, &w);
+        assert_true(advises(plan, "assumed, not measured"));
+        assert_int_equal(advises(plan, "may be far off"), assumed_link);
+        assert_int_equal(read_plan(plan).forecast.error_band_percent >= OFL_BAND_ASSUMED, assumed_link);
+        ofl_plan_destroy(plan);
+        ofl_machine_destroy(machine);
+    }
+    ofl_model_destroy(model);
+}
+
+/* Where host memory ends, more sequences push weights to slower tiers: the count is chosen by what they then take. */
+static void test_sequences_are_chosen_with_the_tiers(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model((test_shape){12, 1024, 16, 16, 64, 2816, 4096, 0, 0, OFL_DTYPE_BF16});
+    ofl_machine *machine = test_machine(100e6, 12e9, 5e-6, 300e9, 25e12, 0);
+    assert_ok(ofl_machine_set(machine, OFL_FIGURE_HOST, 300e6, OFL_SOURCE_GIVEN));
+    assert_ok(ofl_machine_set(machine, OFL_FIGURE_PINNABLE, 270e6, OFL_SOURCE_GIVEN));
+    assert_ok(ofl_machine_set(machine, OFL_FIGURE_LINK_PAGEABLE, 6e9, OFL_SOURCE_GIVEN));
+    assert_ok(ofl_machine_set(machine, OFL_FIGURE_FILE, 1e9, OFL_SOURCE_GIVEN));
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 512, .objective = OFL_THROUGHPUT};
+    ofl_plan *plan = plan_of(model, machine, &w);
+    assert_true(plan->row_count >= 2);
+    for (uint32_t i = 0; i < plan->row_count; i++) assert_true(plan->rows[i].tokens_per_second <= 1.01 * plan->forecast.tokens_per_second);
+    ofl_plan_destroy(plan);
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
 static void test_advice_is_computed(void **state)
 {
     (void)state;
@@ -169,13 +216,21 @@ static void test_advice_is_computed(void **state)
     ofl_machine *machine = test_machine(12.49e9, 3.26e9, 5e-6, 360e9, 51e12, 0.75e9);
     ofl_workload w = {.struct_size = sizeof w, .context_tokens = 512};
     ofl_plan *plan = plan_of(model, machine, &w);
-    bool bits = false, queue = false;
-    for (uint32_t i = 0; i < ofl_plan_advice_count(plan); i++) {
-        bits |= strstr(ofl_plan_advice(plan, i), "8.5 bits (Q8_0) fit whole: 7.51 GB") != NULL;
-        queue |= strstr(ofl_plan_advice(plan, i), "throughput objective") != NULL;
-    }
-    assert_true(bits && queue);
+    w.objective = OFL_THROUGHPUT;
+    planned queue = plan_once(model, machine, &w);
+    char wanted[128];
+    (void)snprintf(wanted, sizeof wanted, "the throughput objective reaches %.3g tokens/s with %u sequences of 512 tokens", queue.forecast.tokens_per_second,
+                   queue.settings.sequences);
+    assert_true(advises(plan, "8.5 bits (Q8_0) fit whole: 7.513 GB"));
+    assert_true(advises(plan, wanted)); /* what that plan says itself */
+    assert_false(advises(plan, "assumed"));
     assert_string_equal(ofl_plan_advice(plan, 1000), "");
+    ofl_plan_destroy(plan);
+    w = (ofl_workload){.struct_size = sizeof w, .context_tokens = 512, .force_layers = 1, .force_resident_layers = 13};
+    assert_ok(ofl_machine_set(machine, OFL_FIGURE_VRAM, 24e9, OFL_SOURCE_GIVEN));
+    plan = plan_of(model, machine, &w);
+    assert_true(advises(plan, "without a forced number of resident layers all weights fit"));
+    assert_false(advises(plan, "bits"));
     ofl_plan_destroy(plan);
     ofl_machine_destroy(machine);
     ofl_model_destroy(model);
@@ -190,5 +245,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_head_computes_by_logits_rows),
     cmocka_unit_test(test_rows_by_sequences),
     cmocka_unit_test(test_advice_is_computed),
+    cmocka_unit_test(test_band_and_warning_agree),
+    cmocka_unit_test(test_sequences_are_chosen_with_the_tiers),
 };
 TEST_MAIN(tests)

@@ -31,12 +31,15 @@ static ofl_status advise_bits(ofl_plan *plan)
     static const ofl_dtype types[] = {OFL_DTYPE_Q8_0, OFL_DTYPE_Q6_K, OFL_DTYPE_Q5_K, OFL_DTYPE_Q4_K, OFL_DTYPE_Q3_K, OFL_DTYPE_Q2_K};
     const ofl_budget *b = &plan->draft.budget;
     uint64_t room = b->vram_bytes - (b->total_bytes - b->resident_bytes - b->ring_bytes);
+    if (plan->wish.force_layers && plan->draft.piece_count != 0 && plan->facts.dense_bytes <= room)
+        return say(plan, ofl_format("without a forced number of resident layers all weights fit: %s in %s; nothing would be streamed",
+                                    ofl_bytes_text(plan->facts.dense_bytes).text, ofl_bytes_text(room).text));
     for (size_t i = 0; plan->draft.piece_count != 0 && i < OFL_COUNT_OF(types); i++) {
         uint64_t bytes = bytes_stored_as(&plan->facts, types[i]);
         if (bytes > room || bytes == plan->facts.dense_bytes) continue;
         double bits = (double)ofl_dtype_block_bits(types[i]) / ofl_dtype_block_elements(types[i]);
-        return say(plan, ofl_format("weights at %.3g bits (%s) fit whole: %.2f GB in %.2f GB; nothing would be streamed", bits,
-                                    ofl_dtype_name(types[i]), (double)bytes / 1e9, (double)room / 1e9));
+        return say(plan, ofl_format("weights at %.3g bits (%s) fit whole: %s in %s; nothing would be streamed", bits, ofl_dtype_name(types[i]),
+                                    ofl_bytes_text(bytes).text, ofl_bytes_text(room).text));
     }
     return OFL_OK;
 }
@@ -64,11 +67,9 @@ static ofl_status advise_host(ofl_plan *plan)
 {
     const ofl_budget *b = &plan->draft.budget;
     if (b->pageable_bytes + b->file_bytes == 0) return OFL_OK;
-    return say(
-        plan,
-        ofl_format(
-            "%.2f GB are streamed from slower memory (%.2f GB pageable, %.2f GB from the file), because no more host memory can be pinned",
-            (double)(b->pageable_bytes + b->file_bytes) / 1e9, (double)b->pageable_bytes / 1e9, (double)b->file_bytes / 1e9));
+    return say(plan, ofl_format("%s are streamed from slower memory (%s pageable, %s from the file), because no more host memory can be pinned",
+                                ofl_bytes_text(b->pageable_bytes + b->file_bytes).text, ofl_bytes_text(b->pageable_bytes).text,
+                                ofl_bytes_text(b->file_bytes).text));
 }
 
 static ofl_status advise_sources(ofl_plan *plan)
@@ -78,8 +79,11 @@ static ofl_status advise_sources(ofl_plan *plan)
     bool compute = plan->facts.point_count == 0 &&
                    (s[OFL_FIGURE_DEVICE_FLOPS] <= OFL_SOURCE_ASSUMED || s[OFL_FIGURE_DEVICE_BANDWIDTH] <= OFL_SOURCE_ASSUMED);
     if (!link && !compute) return OFL_OK;
-    return say(plan, ofl_format("%s assumed, not measured: the forecast may be far off; probe the device or give the figures",
-                                link && compute ? "link and compute rates are" : link ? "the link's rate is" : "compute rates are"));
+    const char *what = link && compute ? "link and compute rates are" : link ? "the link's rate is" : "compute rates are";
+    if (plan->forecast.error_band_percent >= OFL_BAND_ASSUMED)
+        return say(plan, ofl_format("%s assumed, not measured: the forecast may be far off; probe the device or give the figures", what));
+    return say(plan, ofl_format("%s assumed, not measured: this step hardly depends on that, the knee and larger batches do; probe the device or give the "
+                                "figures", what));
 }
 
 ofl_status ofl_plan_advise(const ofl_plan_search *search, ofl_plan *plan)

@@ -13,7 +13,7 @@ static double source_band(ofl_source source)
     switch (source) {
     case OFL_SOURCE_MEASURED: return 2;
     case OFL_SOURCE_GIVEN: return 4;
-    default: return 30;
+    default: return OFL_BAND_ASSUMED;
     }
 }
 
@@ -32,6 +32,8 @@ static double link_band(const ofl_plan_facts *facts, const ofl_budget *budget)
     return band;
 }
 
+#define BAND_SHARED 5 /* the simulated link's copies and the compute share the processor */
+
 /* The side that binds counts; where both come near, the worse of the two, but the other by as much as it reaches into the step. */
 static double error_band(const ofl_plan_facts *facts, const ofl_budget *budget, const ofl_step_estimate *step)
 {
@@ -41,6 +43,7 @@ static double error_band(const ofl_plan_facts *facts, const ofl_budget *budget, 
            binding = step->link_seconds >= step->compute_seconds ? link : compute;
     double link_over = step->link_seconds * (100 + link) / bound - 100,
            compute_over = step->compute_seconds * (100 + compute) / bound - 100;
+    if (facts->simulated && facts->point_count != 0) binding = fmax(binding, BAND_SHARED);
     return fmax(binding, fmax(link_over, compute_over));
 }
 

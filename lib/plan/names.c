@@ -1,4 +1,4 @@
-/* Names of units and the slices of each tensor, once the cut is chosen. */
+/* Names: of units, once the cut is chosen, and of kinds. The slices of each tensor. */
 #include "plan/plan_state.h"
 
 #include <stdio.h>
@@ -56,10 +56,10 @@ ofl_status ofl_plan_finish(ofl_plan *plan)
     return OFL_OK;
 }
 
-const char *ofl_plan_kv_type_name(ofl_kv_type type)
+const char *ofl_tier_name(ofl_tier tier)
 {
-    static const char *const names[] = {"f16", "bf16", "f32", "q8_0", "f8"};
-    return (unsigned)type < OFL_COUNT_OF(names) ? names[type] : "?";
+    static const char *const names[] = {"device", "pinned", "pageable", "file"};
+    return (unsigned)tier < OFL_COUNT_OF(names) ? names[tier] : "?";
 }
 
 const char *ofl_plan_class_name(ofl_tensor_class tensor_class)

@@ -30,8 +30,9 @@ static ofl_status make(ofl_plan *plan, const ofl_model *model, const ofl_machine
 
 ofl_status ofl_plan_make(const ofl_model *model, const ofl_machine *machine, const ofl_workload *workload, ofl_plan **out)
 {
-    if (model == NULL || machine == NULL || out == NULL)
-        return ofl_fail(OFL_ERROR_ARGUMENT, "plan: no model, machine or place for the result");
+    if (out == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "plan: no place for the result");
+    *out = NULL;
+    if (model == NULL || machine == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "plan: no model or no machine given");
     ofl_plan *plan = ofl_alloc(1, sizeof *plan);
     if (plan == NULL) return ofl_fail(OFL_ERROR_HOST_MEMORY, "plan: out of host memory");
     ofl_status status = make(plan, model, machine, workload);
@@ -100,10 +101,4 @@ ofl_status ofl_plan_estimate_step(const ofl_plan *plan, const ofl_step_shape *st
     ofl_status status = ofl_struct_in(&shape, sizeof shape, step, "ofl_step_shape");
     if (status == OFL_OK) status = ofl_plan_draft_estimate(&plan->facts, &plan->draft, &shape, &estimate);
     return status == OFL_OK ? ofl_struct_out(out, &estimate, sizeof estimate, "ofl_step_estimate") : status;
-}
-
-const char *ofl_tier_name(ofl_tier tier)
-{
-    static const char *const names[] = {"device", "pinned", "pageable", "file"};
-    return (unsigned)tier < OFL_COUNT_OF(names) ? names[tier] : "?";
 }

@@ -18,7 +18,7 @@ typedef struct reader {
     uint64_t bytes; /* of all slices so far */
 } reader;
 
-static const char *kv_name(int i) { return ofl_plan_kv_type_name((ofl_kv_type)i); }
+static const char *kv_name(int i) { return ofl_kv_type_name((ofl_kv_type)i); }
 static const char *class_name(int i) { return ofl_plan_class_name((ofl_tensor_class)i); }
 static const char *tier_name(int i) { return ofl_tier_name((ofl_tier)i); }
 static const char *source_name(int i) { return ofl_source_name((ofl_source)i); }
@@ -431,7 +431,9 @@ static void read_all(reader *r)
 
 ofl_status ofl_plan_from_json(const char *json, size_t bytes, ofl_plan **out)
 {
-    if (json == NULL || out == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "plan: no JSON or no place for the result");
+    if (out == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "plan: no place for the result");
+    *out = NULL;
+    if (json == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "plan: no JSON given");
     const char *end = NULL;
     cJSON *root = bytes <= BYTES_MOST ? cJSON_ParseWithLengthOpts(json, bytes, &end, 0) : NULL;
     while (root != NULL && end < json + bytes && (*end == ' ' || *end == '\n' || *end == '\r' || *end == '\t' || *end == '\0')) end++;

@@ -170,6 +170,7 @@ uint64_t ofl_plan_resident_bytes(const ofl_plan_cut *cut);
 ofl_status ofl_plan_place_host(const ofl_plan_facts *facts, ofl_plan_cut *cut, ofl_budget *budget);
 ofl_tier ofl_plan_unit_tier(const ofl_plan_cut *cut, const ofl_unit *unit); /* OFL_TIER_DEVICE: nothing of it is streamed */
 double ofl_plan_tier_rate(const ofl_plan_facts *facts, ofl_tier tier);     /* bytes per second to the device */
+double ofl_plan_link_seconds(const ofl_plan_facts *facts, double streamed); /* of so many bytes, filling the tiers as they will; without starts */
 
 /* timeline.c */
 typedef struct ofl_timeline_input {
@@ -226,6 +227,7 @@ ofl_status ofl_plan_solve_rows(const ofl_plan_search *search, ofl_plan *plan);
 ofl_status ofl_plan_solve_throughput(const ofl_plan_search *search, uint32_t *sequences_out, double *rate_out);
 
 /* forecast.c */
+#define OFL_BAND_ASSUMED 30 /* percent by which a rate that is only assumed may be off */
 ofl_status ofl_plan_forecast_make(const ofl_plan_search *search, ofl_plan *plan);
 /* advice.c */
 ofl_status ofl_plan_advise(const ofl_plan_search *search, ofl_plan *plan);
@@ -239,7 +241,6 @@ void ofl_plan_index_tensors(ofl_plan *plan);
  * as. */
 ofl_status ofl_plan_check_sums(const ofl_plan *plan, ofl_status status);
 /* What the program calls kinds in JSON. */
-const char *ofl_plan_kv_type_name(ofl_kv_type type);
 const char *ofl_plan_class_name(ofl_tensor_class tensor_class);
 
 #endif

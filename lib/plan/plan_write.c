@@ -109,7 +109,7 @@ static void write_workload(ofl_json_text *t, const ofl_plan *plan)
     ofl_json_put_u64(t, "queue_length", s->queue_length);
     ofl_json_put_u64(t, "prefill_chunk", s->prefill_chunk_tokens);
     ofl_json_put_u64(t, "tokens_per_step_cap", s->tokens_per_step_cap);
-    ofl_json_put_string(t, "kv_type", ofl_plan_kv_type_name(s->kv_type));
+    ofl_json_put_string(t, "kv_type", ofl_kv_type_name(s->kv_type));
     ofl_json_put_string(t, "objective", s->objective == OFL_THROUGHPUT ? "throughput" : "latency");
     ofl_json_put_string(t, "compute_type", s->compute_type == OFL_COMPUTE_F32 ? "f32" : "bf16");
     ofl_json_put_u64(t, "kv_block_tokens", s->kv_block_tokens);

@@ -51,34 +51,39 @@ static uint32_t best_sequences(const ofl_plan_search *s, uint32_t most)
     return high;
 }
 
-/* The step with the least that must be on the device beside it. */
+/* Why it does not fit: the step with the least that must be on the device beside it. */
 static ofl_status too_big(const ofl_plan_search *s, uint32_t sequences)
 {
     ofl_plan_settings settings = s->settings;
     ofl_budget b = {.vram_bytes = (uint64_t)s->facts->figures[OFL_FIGURE_VRAM]};
-    uint32_t fits = largest_fit(s), chunk = ofl_plan_least_chunk(s, sequences);
+    uint32_t fits = largest_fit(s);
+    if (fits == 0) sequences = 1;
     settings.sequences = sequences;
-    settings.tokens_per_step_cap = s->wish->cap != 0 ? s->wish->cap : sequences + chunk;
+    settings.tokens_per_step_cap = s->wish->cap != 0 ? s->wish->cap : sequences + ofl_plan_least_chunk(s, sequences);
     ofl_status status = ofl_plan_account(s->facts, &settings, s->workspace_elements, &b);
     if (status != OFL_OK) return status;
-    uint64_t weights = s->wish->force_layers ? s->forced.needed : s->small_bytes + ofl_max_u64(s->least_ring, s->wish->ring_bytes);
-    uint64_t needed = b.total_bytes + weights;
-    if (fits > 0 && fits < sequences)
-        return ofl_fail_room(
-            OFL_ERROR_NO_FIT, needed, b.vram_bytes,
-            "plan: %u sequences of %llu tokens need %llu bytes of device memory with the least of weights, %llu may be used; at most %u sequences fit",
-            sequences, (unsigned long long)settings.context_tokens, (unsigned long long)needed, (unsigned long long)b.vram_bytes, fits);
-    return ofl_fail_room(
-        OFL_ERROR_NO_FIT, needed, b.vram_bytes,
-        "plan: not even one sequence of %llu tokens fits: KV %llu, activations %llu, runtime %llu, headroom %llu and %s of %llu bytes are more "
-        "than the %llu bytes that may be used; give more memory, a shorter context%s",
-        (unsigned long long)settings.context_tokens, (unsigned long long)b.kv_bytes, (unsigned long long)b.activation_bytes,
-        (unsigned long long)b.runtime_bytes, (unsigned long long)b.headroom_bytes,
-        s->wish->force_layers ? "the resident layers with two slots" : "small tensors with the largest piece", (unsigned long long)weights,
-        (unsigned long long)b.vram_bytes,
-        s->wish->force_layers          ? " or fewer resident layers"
-        : s->wish->cut == OFL_CUT_AUTO ? ""
-                                       : " or smaller parts");
+    uint64_t weights = s->wish->force_layers ? s->forced.needed : s->small_bytes + ofl_max_u64(s->least_ring, s->wish->ring_bytes), needed;
+    unsigned long long context = settings.context_tokens;
+    if (!ofl_add_u64(b.total_bytes, weights, &needed)) needed = UINT64_MAX;
+    if (fits >= sequences)
+        return ofl_fail_room(OFL_ERROR_NO_FIT, needed, b.vram_bytes,
+                             "plan: %u sequences of %llu tokens: the rest of %s cannot be divided between weights and a ring that holds their pieces; "
+                             "give more memory or let matrices be cut",
+                             sequences, context, ofl_bytes_text(b.vram_bytes).text);
+    if (fits > 0)
+        return ofl_fail_room(OFL_ERROR_NO_FIT, needed, b.vram_bytes,
+                             "plan: %u sequences of %llu tokens need %s of device memory with the least of weights, %s may be used; at most %u sequences fit",
+                             sequences, context, ofl_bytes_text(needed).text, ofl_bytes_text(b.vram_bytes).text, fits);
+    return ofl_fail_room(OFL_ERROR_NO_FIT, needed, b.vram_bytes,
+                         "plan: not even one sequence of %llu tokens fits: KV %s, activations %s, runtime %s, headroom %s and %s of %s are more than the %s "
+                         "that may be used; give more memory, a shorter context%s",
+                         context, ofl_bytes_text(b.kv_bytes).text, ofl_bytes_text(b.activation_bytes).text, ofl_bytes_text(b.runtime_bytes).text,
+                         ofl_bytes_text(b.headroom_bytes).text,
+                         s->wish->force_layers ? "the resident layers with two slots" : "small tensors with the least ring", ofl_bytes_text(weights).text,
+                         ofl_bytes_text(b.vram_bytes).text,
+                         s->wish->force_layers          ? " or fewer resident layers"
+                         : s->wish->cut == OFL_CUT_AUTO ? ""
+                                                        : " or smaller parts");
 }
 
 static ofl_status choose_sequences(const ofl_plan_search *s, uint32_t *out)
@@ -239,19 +244,23 @@ ofl_status ofl_plan_solve_rows(const ofl_plan_search *s, ofl_plan *plan)
         if (last < planned && planned < n) n = planned;
         choice row = {.step_seconds = plan->draft.step.step_seconds, .compute_bound = !plan->forecast.link_bound};
         if (n != planned) status = solve_step(s, (uint32_t)n, &row);
-        if (status != OFL_OK) return status == OFL_NOT_READY ? OFL_OK : status;
+        if (status == OFL_NOT_READY || status == OFL_ERROR_NO_FIT) return OFL_OK; /* nor do more */
+        if (status != OFL_OK) return status;
         plan->rows[plan->row_count++] = (ofl_plan_row){(uint32_t)n, row.step_seconds, (double)n / row.step_seconds};
         if (n >= planned && row.compute_bound) break;
     }
     return OFL_OK;
 }
 
-/* What the throughput objective would reach with the same job. */
+/* What the throughput objective plans for the same job; a rate of 0: nothing. */
 ofl_status ofl_plan_solve_throughput(const ofl_plan_search *s, uint32_t *sequences_out, double *rate_out)
 {
+    ofl_plan_room room;
     choice chosen = {.step_seconds = INFINITY};
-    *sequences_out = best_sequences(s, largest_fit(s));
-    ofl_status status = solve_step(s, *sequences_out, &chosen);
-    *rate_out = *sequences_out / chosen.step_seconds;
-    return status < 0 ? status : OFL_OK;
+    uint32_t sequences = best_sequences(s, largest_fit(s));
+    ofl_status status = ofl_plan_room_of(s, sequences, &room) ? choose(s, &room, false, &chosen) : OFL_NOT_READY;
+    if (status != OFL_OK && status != OFL_NOT_READY && status != OFL_ERROR_NO_FIT) return status;
+    *sequences_out = sequences;
+    *rate_out = status == OFL_OK ? sequences / chosen.step_seconds : 0;
+    return OFL_OK;
 }

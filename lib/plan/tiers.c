@@ -2,6 +2,8 @@
  * unit. */
 #include "plan/plan_state.h"
 
+#include <math.h>
+
 static uint64_t limit_of(const ofl_plan_facts *facts, ofl_figure figure)
 {
     return facts->sources[figure] == OFL_SOURCE_NONE ? UINT64_MAX : (uint64_t)facts->figures[figure];
@@ -33,8 +35,18 @@ static uint64_t tier_bytes(const ofl_plan_cut *cut, ofl_tier tier)
     return bytes;
 }
 
+/* Rows of such a unit are read by the device itself, so it has to be pinned. */
+static bool is_gathered(const ofl_plan_facts *facts, const ofl_plan_cut *cut, const ofl_unit *unit)
+{
+    for (uint32_t i = 0; i < unit->slice_count; i++) {
+        const ofl_slice *slice = &cut->slices[unit->slice_first + i];
+        if (slice->tier != OFL_TIER_DEVICE && facts->tensors[slice->tensor].also_lookup) return true;
+    }
+    return false;
+}
+
 /* Moves units of one tier to the next lower one until no more than `room` is left there, evenly over the execution order. */
-static void demote(ofl_plan_cut *cut, ofl_tier from, uint64_t room)
+static void demote(const ofl_plan_facts *facts, ofl_plan_cut *cut, ofl_tier from, uint64_t room)
 {
     uint64_t there = tier_bytes(cut, from);
     if (there <= room) return;
@@ -42,7 +54,7 @@ static void demote(ofl_plan_cut *cut, ofl_tier from, uint64_t room)
     for (int walk = 0; walk < 2 && there > room; walk++, threshold = -1) {
         for (uint64_t i = 0; i < cut->unit_count && there > room; i++) {
             const ofl_unit *unit = &cut->units[i];
-            if (unit->piece_bytes == 0 || ofl_plan_unit_tier(cut, unit) != from) continue;
+            if (unit->piece_bytes == 0 || ofl_plan_unit_tier(cut, unit) != from || is_gathered(facts, cut, unit)) continue;
             credit += rate * (double)unit->piece_bytes;
             if (credit < threshold * (double)unit->piece_bytes) continue;
             credit -= (double)unit->piece_bytes;
@@ -50,14 +62,6 @@ static void demote(ofl_plan_cut *cut, ofl_tier from, uint64_t room)
             there -= unit->piece_bytes;
         }
     }
-}
-
-/* Rows are read by the device itself, from pinned memory: lookups come first. */
-static uint64_t place_lookups(const ofl_plan_facts *facts, ofl_plan_cut *cut, uint64_t pinnable, uint64_t host)
-{
-    ofl_tier tier = facts->lookup_bytes <= pinnable ? OFL_TIER_PINNED : facts->lookup_bytes <= host ? OFL_TIER_PAGEABLE : OFL_TIER_FILE;
-    for (uint64_t i = cut->unit_slice_count; i < cut->slice_count; i++) cut->slices[i].tier = tier;
-    return tier == OFL_TIER_FILE ? 0 : facts->lookup_bytes;
 }
 
 static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
@@ -75,16 +79,22 @@ static void count_tiers(const ofl_plan_cut *cut, ofl_budget *budget)
 ofl_status ofl_plan_place_host(const ofl_plan_facts *facts, ofl_plan_cut *cut, ofl_budget *budget)
 {
     uint64_t host = limit_of(facts, OFL_FIGURE_HOST), pinnable = ofl_min_u64(limit_of(facts, OFL_FIGURE_PINNABLE), host);
-    uint64_t lookups = place_lookups(facts, cut, pinnable, host);
-    demote(cut, OFL_TIER_PINNED, less(pinnable, lookups));
-    demote(cut, OFL_TIER_PAGEABLE, less(less(host, lookups), tier_bytes(cut, OFL_TIER_PINNED)));
+    uint64_t lookups = facts->lookup_bytes; /* they come first: the device reads their rows itself, from pinned memory */
+    for (uint64_t i = cut->unit_slice_count; i < cut->slice_count; i++) cut->slices[i].tier = OFL_TIER_PINNED;
+    demote(facts, cut, OFL_TIER_PINNED, less(pinnable, lookups));
+    uint64_t pinned = lookups + tier_bytes(cut, OFL_TIER_PINNED);
+    if (pinned > pinnable)
+        return ofl_fail_room(OFL_ERROR_NO_FIT, pinned, pinnable,
+                             "plan: the embedding's rows are read from page-locked host memory: %s are needed, %s may be page-locked; allow more",
+                             ofl_bytes_text(pinned).text, ofl_bytes_text(pinnable).text);
+    demote(facts, cut, OFL_TIER_PAGEABLE, less(host, pinned));
     count_tiers(cut, budget);
     if (budget->file_bytes != 0 && facts->sources[OFL_FIGURE_FILE] == OFL_SOURCE_NONE)
         return ofl_fail_room(
             OFL_ERROR_NO_FIT, budget->pinned_bytes + budget->pageable_bytes + budget->file_bytes, host,
-            "plan: %llu bytes of weights must live in host memory, %llu may be used, and no rate for reading the rest from its file is known; "
-            "give more host memory or the file's rate",
-            (unsigned long long)(budget->pinned_bytes + budget->pageable_bytes + budget->file_bytes), (unsigned long long)host);
+            "plan: %s of weights must live in host memory, %s may be used, and no rate for reading the rest from its file is known; give more host "
+            "memory or the file's rate",
+            ofl_bytes_text(budget->pinned_bytes + budget->pageable_bytes + budget->file_bytes).text, ofl_bytes_text(host).text);
     return OFL_OK;
 }
 
@@ -100,4 +110,13 @@ double ofl_plan_tier_rate(const ofl_plan_facts *facts, ofl_tier tier)
     if (tier == OFL_TIER_PAGEABLE) return pageable;
     double file = rate_or(facts, OFL_FIGURE_FILE, pageable); /* read ahead while the last part is copied: the slower one counts */
     return file < pageable ? file : pageable;
+}
+
+double ofl_plan_link_seconds(const ofl_plan_facts *facts, double streamed)
+{
+    double host = (double)limit_of(facts, OFL_FIGURE_HOST), pinnable = fmin((double)limit_of(facts, OFL_FIGURE_PINNABLE), host);
+    double lookups = (double)facts->lookup_bytes, pinned = fmin(streamed, fmax(0, pinnable - lookups));
+    double pageable = fmin(streamed - pinned, fmax(0, host - lookups - pinned));
+    return pinned / ofl_plan_tier_rate(facts, OFL_TIER_PINNED) + pageable / ofl_plan_tier_rate(facts, OFL_TIER_PAGEABLE) +
+           (streamed - pinned - pageable) / ofl_plan_tier_rate(facts, OFL_TIER_FILE);
 }
