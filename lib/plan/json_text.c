@@ -8,11 +8,28 @@
 
 #define LINE_DEPTH 2u /* items of deeper objects stay on their line */
 
+void ofl_json_hash_rest(ofl_json_text *text)
+{
+    ofl_sha256_add(text->hash, text->bytes, (size_t)text->count);
+    text->count = 0;
+}
+
+/* true: it is done with, or there is no memory for it. */
+static bool make_room(ofl_json_text *text, const char *bytes, size_t count)
+{
+    if (text->hash == NULL) {
+        text->failed = text->failed || !ofl_grow((void **)&text->bytes, &text->capacity, text->count + count + 1, 1);
+        return text->failed;
+    }
+    ofl_json_hash_rest(text);
+    if (count < text->capacity) return false;
+    ofl_sha256_add(text->hash, bytes, count);
+    return true;
+}
+
 static void put(ofl_json_text *text, const char *bytes, size_t count)
 {
-    if (text->capacity - text->count <= count && !text->failed)
-        text->failed = !ofl_grow((void **)&text->bytes, &text->capacity, text->count + count + 1, 1);
-    if (text->failed) return;
+    if (text->failed || (text->capacity - text->count <= count && make_room(text, bytes, count))) return;
     memcpy(text->bytes + text->count, bytes, count);
     text->count += count;
     text->bytes[text->count] = '\0';
@@ -123,20 +140,25 @@ void ofl_json_put_null(ofl_json_text *text, const char *key)
     put(text, "null", 4);
 }
 
+static void find_digits(ofl_json_text *text, double value)
+{
+    if (text->last_length != 0 && memcmp(&text->last, &value, sizeof value) == 0) return; /* 0 and −0 differ */
+    for (int precision = 15; precision <= 17; precision++) {
+        text->last_length = (uint32_t)snprintf(text->last_digits, sizeof text->last_digits, "%.*g", precision, value);
+        if (strtod(text->last_digits, NULL) == value) break;
+    }
+    text->last = value;
+}
+
 void ofl_json_put_double(ofl_json_text *text, const char *key, double value)
 {
-    char digits[40];
-    int length = 0;
     if (!isfinite(value)) {
         ofl_json_put_null(text, key);
         return;
     }
-    for (int precision = 15; precision <= 17; precision++) {
-        length = snprintf(digits, sizeof digits, "%.*g", precision, value);
-        if (strtod(digits, NULL) == value) break;
-    }
+    find_digits(text, value);
     start(text, key);
-    put(text, digits, (size_t)length);
+    put(text, text->last_digits, text->last_length);
 }
 
 void ofl_json_put_string(ofl_json_text *text, const char *key, const char *value)

@@ -4,13 +4,20 @@
 #define OFLOAD_LIB_JSON_TEXT_H
 
 #include "base/base.h"
+#include "base/sha256.h"
 
 typedef struct ofl_json_text {
     char *bytes;
     uint64_t count, capacity;
-    uint32_t depth;
+    ofl_sha256 *hash; /* not NULL: the text is hashed, not kept; bytes is a buffer of that capacity and calls cannot fail */
+    double last;      /* and its digits: the same figure comes often */
+    char last_digits[32];
+    uint32_t depth, last_length;
     bool comma, failed; /* failed: out of memory; all later calls do nothing */
 } ofl_json_text;
+
+/* What is left in the buffer, with text->hash. */
+void ofl_json_hash_rest(ofl_json_text *text);
 
 /* key: NULL in arrays and for the whole. kind: '{' or '['. */
 void ofl_json_open(ofl_json_text *text, const char *key, char kind);

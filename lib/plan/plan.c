@@ -1,4 +1,5 @@
 /* The plan as its users see it. */
+#include "base/once.h"
 #include "plan/plan_state.h"
 
 #include <string.h>
@@ -24,7 +25,6 @@ static ofl_status make(ofl_plan *plan, const ofl_model *model, const ofl_machine
     if (status == OFL_OK) status = ofl_plan_finish(plan);
     if (status == OFL_OK) status = ofl_plan_forecast_make(&search, plan);
     if (status == OFL_OK) status = ofl_plan_advise(&search, plan);
-    if (status == OFL_OK) status = ofl_plan_identify(plan);
     return status;
 }
 
@@ -41,7 +41,20 @@ ofl_status ofl_plan_make(const ofl_model *model, const ofl_machine *machine, con
     return status;
 }
 
-const char *ofl_plan_identity(const ofl_plan *plan) { return plan != NULL ? plan->identity : ""; }
+static void identify(void *context)
+{
+    ofl_plan *plan = context;
+    ofl_plan_hash(plan, plan->identity);
+}
+
+const char *ofl_plan_identity(const ofl_plan *plan)
+{
+    if (plan == NULL) return "";
+    ofl_plan *mine = (ofl_plan *)plan; /* a value still: it is the same whenever it is made */
+    ofl_once(&mine->identified, identify, mine);
+    return plan->identity;
+}
+
 const char *ofl_plan_model_identity(const ofl_plan *plan) { return plan != NULL ? plan->facts.model_identity : ""; }
 const char *ofl_plan_machine_identity(const ofl_plan *plan) { return plan != NULL ? plan->facts.machine_identity : ""; }
 

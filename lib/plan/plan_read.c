@@ -408,8 +408,7 @@ static void finish(reader *r)
         (copies != plan->draft.budget.stream_copies_per_step || bytes != plan->draft.budget.stream_bytes_per_step))
         ofl_read_refuse(&r->json, "what is streamed in a step is not what the units say");
     plan->draft.shape = ofl_plan_decode_shape(&plan->draft.settings, plan->draft.settings.sequences);
-    if (r->json.status == OFL_OK) r->json.status = ofl_plan_identify(plan);
-    if (r->json.status == OFL_OK && strcmp(wanted, plan->identity) != 0)
+    if (r->json.status == OFL_OK && strcmp(wanted, ofl_plan_identity(plan)) != 0)
         ofl_read_refuse(&r->json, "it was changed after it was made: its identity is another");
 }
 

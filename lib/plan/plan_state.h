@@ -114,7 +114,8 @@ struct ofl_plan {
     char *advice[OFL_PLAN_ADVICE];
     uint32_t advice_count;
     char *unit_names;
-    char identity[OFL_SHA256_HEX];
+    char identity[OFL_SHA256_HEX]; /* once identified is 1: when it is first asked for, since hashing takes as long as planning */
+    uint32_t identified;
 };
 
 /* facts.c */
@@ -234,7 +235,7 @@ ofl_status ofl_plan_advise(const ofl_plan_search *search, ofl_plan *plan);
 /* names.c: names of units, slices of tensors. */
 ofl_status ofl_plan_finish(ofl_plan *plan);
 /* plan_write.c: SHA-256 of its JSON without this identity. */
-ofl_status ofl_plan_identify(ofl_plan *plan);
+void ofl_plan_hash(const ofl_plan *plan, char hex_out[OFL_SHA256_HEX]);
 /* names.c */
 void ofl_plan_index_tensors(ofl_plan *plan);
 /* check.c: do slices, units and sums agree with each other? Written apart from what made them. `status` is what a contradiction is reported

@@ -9,7 +9,7 @@ static void write_identity(ofl_json_text *t, const ofl_plan *plan, bool with_pla
     ofl_json_open(t, "identity", '{');
     ofl_json_put_string(t, "model", plan->facts.model_identity);
     ofl_json_put_string(t, "machine", plan->facts.machine_identity);
-    if (with_plan) ofl_json_put_string(t, "plan", plan->identity);
+    if (with_plan) ofl_json_put_string(t, "plan", ofl_plan_identity(plan));
     ofl_json_close(t, '{');
 }
 
@@ -251,9 +251,8 @@ static void write_forecast(ofl_json_text *t, const ofl_plan *plan)
     ofl_json_close(t, '[');
 }
 
-static ofl_status write_plan(const ofl_plan *plan, bool with_identity, ofl_json_text *t)
+static void write_plan(ofl_json_text *t, const ofl_plan *plan, bool with_identity)
 {
-    t->failed = !ofl_grow((void **)&t->bytes, &t->capacity, 16384 + 256 * (plan->draft.cut.unit_count + plan->draft.cut.slice_count), 1);
     ofl_json_open(t, NULL, '{');
     ofl_json_put_string(t, "schema", "ofload.plan/1");
     write_identity(t, plan, with_identity);
@@ -265,26 +264,29 @@ static ofl_status write_plan(const ofl_plan *plan, bool with_identity, ofl_json_
     write_forecast(t, plan);
     write_units(t, plan);
     ofl_json_close(t, '{');
-    if (!t->failed) return OFL_OK;
-    ofl_free(t->bytes);
-    return ofl_fail(OFL_ERROR_HOST_MEMORY, "plan: out of host memory while writing JSON");
 }
 
-ofl_status ofl_plan_identify(ofl_plan *plan)
+void ofl_plan_hash(const ofl_plan *plan, char hex_out[OFL_SHA256_HEX])
 {
-    ofl_json_text text = {0};
-    ofl_status status = write_plan(plan, false, &text);
-    if (status != OFL_OK) return status;
-    ofl_sha256_hex(text.bytes, (size_t)text.count, plan->identity);
-    ofl_free(text.bytes);
-    return OFL_OK;
+    char buffer[4096];
+    ofl_sha256 hash;
+    ofl_json_text text = {.bytes = buffer, .capacity = sizeof buffer, .hash = &hash};
+    ofl_sha256_init(&hash);
+    write_plan(&text, plan, false);
+    ofl_json_hash_rest(&text);
+    ofl_sha256_finish_hex(&hash, hex_out);
 }
 
 ofl_status ofl_plan_to_json(const ofl_plan *plan, char **json_out)
 {
     if (plan == NULL || json_out == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "plan: no plan or no place for its JSON");
     ofl_json_text text = {0};
-    ofl_status status = write_plan(plan, true, &text);
-    if (status == OFL_OK) *json_out = text.bytes;
-    return status;
+    text.failed = !ofl_grow((void **)&text.bytes, &text.capacity, 16384 + 256 * (plan->draft.cut.unit_count + plan->draft.cut.slice_count), 1);
+    write_plan(&text, plan, true);
+    if (!text.failed) {
+        *json_out = text.bytes;
+        return OFL_OK;
+    }
+    ofl_free(text.bytes);
+    return ofl_fail(OFL_ERROR_HOST_MEMORY, "plan: out of host memory while writing JSON");
 }
