@@ -3,6 +3,8 @@
 
 #include "plan/plan_state.h"
 
+#include <pthread.h>
+
 static double larger(double a, double b) { return a > b ? a : b; }
 
 static double dense_bytes(const ofl_model *model)
@@ -312,6 +314,62 @@ static void test_cut_by_rows(void **state)
     ofl_model_destroy(model);
 }
 
+/* The largest models take larger parts: planning costs what its units cost, and the step loses next to nothing by it. */
+static void test_units_of_the_largest_models(void **state)
+{
+    (void)state;
+    static const uint32_t hidden[] = {1024, 4096, 8192, 16384};
+    for (int i = 0; i < 4; i++) {
+        test_shape s = {1000, hidden[i], hidden[i] / 128, 8, 128, 4 * hidden[i], 128256, 0, 0, OFL_DTYPE_BF16};
+        ofl_model *model = test_model(s);
+        ofl_machine *machine = test_machine(dense_bytes(model) / 4, 12e9, 5e-6, 1e12, 100e12, 0);
+        ofl_workload w = {.struct_size = sizeof w, .context_tokens = 512};
+        ofl_plan *plan = NULL;
+        assert_ok(ofl_plan_make(model, machine, &w, &plan));
+        planned p = read_plan(plan);
+        assert_true(ofl_plan_unit_count(plan) < 16000);
+        assert_true(p.forecast.step.step_seconds < 1.01 * larger((double)p.budget.lower_bound_bytes_per_step / 12e9, p.forecast.step.compute_seconds));
+        assert_ok(ofl_plan_check(plan, model));
+        ofl_plan_destroy(plan);
+        ofl_machine_destroy(machine);
+        ofl_model_destroy(model);
+    }
+}
+
+typedef struct asking { const ofl_plan *plan; char identity[65]; } asking;
+
+static void *ask_identity(void *context)
+{
+    asking *a = context;
+    (void)snprintf(a->identity, sizeof a->identity, "%s", ofl_plan_identity(a->plan));
+    return NULL;
+}
+
+/* It is made when it is first asked for: by any thread, for all. */
+static void test_identity_from_many_threads(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(qwen7b());
+    ofl_machine *machine = test_machine(12.49e9, 3.26e9, 5e-6, 360e9, 51e12, 0.75e9);
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 512};
+    ofl_plan *plan = NULL;
+    pthread_t threads[4];
+    asking asked[4];
+    assert_ok(ofl_plan_make(model, machine, &w, &plan));
+    for (int i = 0; i < 4; i++) {
+        asked[i] = (asking){.plan = plan};
+        assert_int_equal(pthread_create(&threads[i], NULL, ask_identity, &asked[i]), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_int_equal(strlen(asked[i].identity), 64);
+        assert_string_equal(asked[i].identity, ofl_plan_identity(plan));
+    }
+    ofl_plan_destroy(plan);
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_row_parts_are_near_the_bound),
     cmocka_unit_test(test_spread_beats_stacked),
@@ -321,5 +379,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_less_never_places_more),
     cmocka_unit_test(test_small_models_against_every_placement),
     cmocka_unit_test(test_cut_by_rows),
+    cmocka_unit_test(test_units_of_the_largest_models),
+    cmocka_unit_test(test_identity_from_many_threads),
 };
 TEST_MAIN(tests)

@@ -61,8 +61,8 @@ void ofl_plan_rates(const ofl_plan_facts *facts, const ofl_step_shape *shape, of
 double ofl_plan_unit_seconds(const ofl_step_rates *rates, const ofl_unit_load *load)
 {
     if (load->head ? !rates->head_runs : !rates->blocks_run) return 0;
-    double seconds = fmax(load->bytes * rates->byte, load->elements * (load->head ? rates->head : rates->block));
+    double seconds = ofl_larger(load->bytes * rates->byte, load->elements * (load->head ? rates->head : rates->block));
     if (load->expert_elements > 0)
-        seconds += fmax(load->expert_bytes * rates->expert_share * rates->byte, load->expert_elements * rates->expert);
+        seconds += ofl_larger(load->expert_bytes * rates->expert_share * rates->byte, load->expert_elements * rates->expert);
     return load->attention ? seconds + rates->attention : seconds;
 }

@@ -40,8 +40,7 @@ static void time_units(const ofl_plan_facts *facts, ofl_plan_draft *draft)
 ofl_status ofl_plan_draft_pieces(const ofl_plan_facts *facts, ofl_plan_draft *draft)
 {
     const ofl_plan_cut *cut = &draft->cut;
-    ofl_plan_piece *pieces = ofl_alloc(cut->unit_count, sizeof *pieces);
-    if (pieces == NULL) return no_memory();
+    if (!ofl_grow((void **)&draft->pieces, &draft->piece_capacity, cut->unit_count, sizeof *draft->pieces)) return no_memory();
     draft->piece_count = draft->budget.stream_bytes_per_step = draft->budget.stream_copies_per_step = 0;
     for (uint32_t i = 0; i < cut->unit_count; i++) {
         if (cut->units[i].piece_bytes == 0) continue;
@@ -49,12 +48,10 @@ ofl_status ofl_plan_draft_pieces(const ofl_plan_facts *facts, ofl_plan_draft *dr
         uint64_t copies = bytes / draft->settings.copy_bytes + (bytes % draft->settings.copy_bytes != 0);
         double rate = ofl_plan_tier_rate(facts, ofl_plan_unit_tier(cut, &cut->units[i]));
         double seconds = (double)copies * facts->figures[OFL_FIGURE_COPY_START] + (double)bytes / rate;
-        pieces[draft->piece_count++] = (ofl_plan_piece){.bytes = cut->units[i].piece_bytes, .copy_seconds = seconds, .unit = i};
+        draft->pieces[draft->piece_count++] = (ofl_plan_piece){.bytes = cut->units[i].piece_bytes, .copy_seconds = seconds, .unit = i};
         draft->budget.stream_bytes_per_step += cut->units[i].streamed_bytes;
         draft->budget.stream_copies_per_step += copies;
     }
-    ofl_free(draft->pieces);
-    draft->pieces = pieces;
     return OFL_OK;
 }
 

@@ -8,7 +8,7 @@
 #define SWAPS 16u
 #define MANY_ITEMS 4096u
 
-typedef struct item {
+typedef struct ofl_place_item {
     uint64_t bytes; /* with alignment */
     double credit;  /* when it was decided: high means "almost streamed" or "streamed by far" */
     uint32_t slice;
@@ -189,8 +189,9 @@ static void collect(const ofl_plan_facts *facts, const ofl_plan_cut *cut, ofl_pl
 
 ofl_status ofl_plan_place(const ofl_plan_facts *facts, ofl_plan_cut *cut, uint64_t room, ofl_plan_keep keep)
 {
-    placing p = {.items = ofl_alloc(cut->unit_slice_count, sizeof *p.items), .room = room};
-    if (p.items == NULL) return ofl_fail(OFL_ERROR_HOST_MEMORY, "plan: out of host memory");
+    if (cut->items == NULL) cut->items = ofl_alloc(cut->unit_slice_count, sizeof *cut->items);
+    if (cut->items == NULL) return ofl_fail(OFL_ERROR_HOST_MEMORY, "plan: out of host memory");
+    placing p = {.items = cut->items, .room = room};
     collect(facts, cut, keep, &p);
     if (p.resident > room) {
         spread(cut, &p, p.resident - room, total_time(cut, true) > 0);
@@ -202,7 +203,6 @@ ofl_status ofl_plan_place(const ofl_plan_facts *facts, ofl_plan_cut *cut, uint64
     for (uint32_t i = 0; fits && i < SWAPS && swap_one(&p); i++) continue;
     for (uint32_t i = 0; i < cut->unit_slice_count; i++) cut->slices[i].tier = OFL_TIER_DEVICE;
     for (uint64_t i = 0; i < p.count; i++) cut->slices[p.items[i].slice].tier = p.items[i].resident ? OFL_TIER_DEVICE : OFL_TIER_PINNED;
-    ofl_free(p.items);
     ofl_plan_cut_layout(cut);
     return fits ? OFL_OK : OFL_NOT_READY;
 }

@@ -18,13 +18,15 @@ static ofl_status make(ofl_plan *plan, const ofl_model *model, const ofl_machine
 {
     ofl_plan_settings settings;
     ofl_plan_search search;
+    ofl_plan_draft scratch = {0};
     ofl_status status = ofl_plan_facts_read(&plan->facts, model, machine);
     if (status == OFL_OK) status = ofl_plan_job_read(&plan->facts, &plan->wish, &settings, model, workload);
-    if (status == OFL_OK) status = ofl_plan_search_open(&plan->facts, &plan->wish, &settings, &search);
+    if (status == OFL_OK) status = ofl_plan_search_open(&plan->facts, &plan->wish, &settings, &scratch, &search);
     if (status == OFL_OK) status = ofl_plan_solve(&search, &plan->draft);
     if (status == OFL_OK) status = ofl_plan_finish(plan);
     if (status == OFL_OK) status = ofl_plan_forecast_make(&search, plan);
     if (status == OFL_OK) status = ofl_plan_advise(&search, plan);
+    ofl_plan_draft_clear(&scratch);
     return status;
 }
 

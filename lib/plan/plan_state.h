@@ -68,6 +68,7 @@ typedef struct ofl_plan_cut {
     ofl_slice *slices;   /* of units in execution order, then those of lookup tensors */
     ofl_unit *units;
     ofl_unit_load *loads;
+    struct ofl_place_item *items; /* place.c works with them */
     uint64_t slice_count, slice_capacity, unit_count, unit_capacity, load_capacity;
     uint32_t unit_slice_count;   /* slices that belong to units */
     uint64_t workspace_elements; /* see ofl_activation_bytes */
@@ -94,7 +95,7 @@ typedef struct ofl_plan_draft {
     ofl_plan_keep keep;
     ofl_plan_cut cut;
     ofl_plan_piece *pieces;
-    uint64_t piece_count;
+    uint64_t piece_count, piece_capacity;
     ofl_budget budget;
     ofl_step_shape shape; /* the planned step */
     ofl_step_estimate step;
@@ -117,6 +118,9 @@ struct ofl_plan {
     char identity[OFL_SHA256_HEX]; /* once identified is 1: when it is first asked for, since hashing takes as long as planning */
     uint32_t identified;
 };
+
+/* Neither is NaN: no call, as for fmax. */
+static inline double ofl_larger(double a, double b) { return a > b ? a : b; }
 
 /* facts.c */
 ofl_status ofl_plan_facts_read(ofl_plan_facts *facts, const ofl_model *model, const ofl_machine *machine);
@@ -198,7 +202,9 @@ typedef struct ofl_plan_search {
     const ofl_plan_facts *facts;
     const ofl_plan_wish *wish;
     ofl_plan_settings settings;
-    uint64_t smallest_part, least_ring; /* the largest piece of the finest cut */
+    ofl_plan_draft *scratch;            /* candidates are made here; its cut serves the next one of the same part size */
+    uint64_t smallest_part, largest_part;
+    uint64_t least_ring;                /* the largest piece of the finest cut */
     uint64_t small_bytes, movable_bytes, workspace_elements;
     ofl_unit_load block, head;
     ofl_forced_layers forced;
@@ -214,7 +220,7 @@ typedef struct ofl_plan_room {
 
 /* room.c */
 ofl_status ofl_plan_search_open(const ofl_plan_facts *facts, const ofl_plan_wish *wish, const ofl_plan_settings *settings,
-                                ofl_plan_search *out);
+                                ofl_plan_draft *scratch, ofl_plan_search *out);
 /* false: not even the least of weights fits with so many sequences. */
 bool ofl_plan_room_of(const ofl_plan_search *search, uint32_t sequences, ofl_plan_room *out);
 uint32_t ofl_plan_least_chunk(const ofl_plan_search *search, uint32_t sequences);

@@ -16,13 +16,17 @@ void ofl_ring_clear(ofl_ring *ring)
     memset(ring, 0, sizeof *ring);
 }
 
-static ofl_ring_piece *piece_at(ofl_ring *ring, uint32_t index) { return &ring->pieces[(ring->first + index) % ring->piece_capacity]; }
+static ofl_ring_piece *piece_at(ofl_ring *ring, uint32_t index) 
+{
+    uint32_t place = ring->first + index; /* both below the capacity: no division, a timeline does this often */
+    return &ring->pieces[place < ring->piece_capacity ? place : place - ring->piece_capacity];
+}
 
 /* A piece given back while others are live frees the space up to the next live one; the last frees all, so that an empty ring starts anew at 0. */
 static void drop_given(ofl_ring *ring)
 {
     while (ring->count > 0 && piece_at(ring, 0)->given) {
-        ring->first = (ring->first + 1) % ring->piece_capacity;
+        if (++ring->first == ring->piece_capacity) ring->first = 0;
         ring->count--;
         ring->sequence++;
     }

@@ -11,14 +11,15 @@
 #define RING_STREAMED 160u     /* … this fraction of what is streamed: more pieces even out more */
 #define PART_COMMON (UINT64_C(8) << 20) /* smaller parts only where the ring would otherwise be more than a … */
 #define RING_SHARE 100u                 /* … hundredth of what is streamed */
-#define FINE_UNITS 16384u      /* more are never made by choice */
+#define FINE_UNITS 16384u      /* more are never made by choice, … */
+#define MANY_UNITS 8192u       /* … and even parts of the largest size only up to this: the largest models take larger ones */
 #define QUANTA 1024u           /* resident bytes are a whole number of such shares of the model, so that odd sizes do not show */
 #define QUANTUM_MOST (UINT64_C(1) << 20)
 
 /* 32, 24, 16, 12, 8, … MiB: the largest that is not above. */
-static uint64_t part_size_below(uint64_t bytes)
+static uint64_t part_size_below(const ofl_plan_search *s, uint64_t bytes)
 {
-    for (uint64_t part = OFL_PART_LARGEST; part > OFL_PART_SMALLEST; part /= 2) {
+    for (uint64_t part = s->largest_part; part > OFL_PART_SMALLEST; part /= 2) {
         if (part <= bytes) return part;
         if (part / 4 * 3 <= bytes) return part / 4 * 3;
     }
@@ -30,7 +31,7 @@ static uint64_t smallest_part(const ofl_plan_search *s)
     if (s->wish->cut == OFL_CUT_OFF) return 0;
     if (s->wish->cut == OFL_CUT_BYTES) return s->wish->part_bytes;
     uint64_t part = OFL_PART_SMALLEST;
-    while (part < OFL_PART_LARGEST && s->facts->dense_bytes / part > FINE_UNITS) part *= 2;
+    while (s->facts->dense_bytes / part > (part < OFL_PART_LARGEST ? FINE_UNITS : MANY_UNITS)) part *= 2;
     return part;
 }
 
@@ -44,11 +45,12 @@ static void add_load(ofl_unit_load *sum, const ofl_unit_load *load)
 }
 
 ofl_status ofl_plan_search_open(const ofl_plan_facts *facts, const ofl_plan_wish *wish, const ofl_plan_settings *settings,
-                                ofl_plan_search *out)
+                                ofl_plan_draft *scratch, ofl_plan_search *out)
 {
-    ofl_plan_search s = {.facts = facts, .wish = wish, .settings = *settings};
+    ofl_plan_search s = {.facts = facts, .wish = wish, .settings = *settings, .scratch = scratch};
     ofl_plan_cut cut = {0};
     s.smallest_part = smallest_part(&s);
+    s.largest_part = ofl_max_u64(OFL_PART_LARGEST, s.smallest_part);
     if (wish->force_layers) s.forced = ofl_plan_forced_layers(facts, wish->resident_layers);
     ofl_status status = ofl_plan_cut_make(facts, s.smallest_part, settings->compute_type, &cut);
     if (status != OFL_OK) return status;
@@ -56,14 +58,14 @@ ofl_status ofl_plan_search_open(const ofl_plan_facts *facts, const ofl_plan_wish
     s.small_bytes = cut.small_bytes;
     s.movable_bytes = cut.movable_bytes;
     for (uint64_t i = 0; i < cut.unit_count; i++) add_load(cut.loads[i].head ? &s.head : &s.block, &cut.loads[i]);
-    if (wish->cut == OFL_CUT_AUTO) { /* the largest parts need the largest workspace */
+    if (wish->cut == OFL_CUT_AUTO && s.largest_part != s.smallest_part) { /* the largest parts need the largest workspace */
         ofl_plan_cut_clear(&cut);
-        status = ofl_plan_cut_make(facts, OFL_PART_LARGEST, settings->compute_type, &cut);
+        status = ofl_plan_cut_make(facts, s.largest_part, settings->compute_type, &cut);
         if (status != OFL_OK) return status;
     }
     s.workspace_elements = cut.workspace_elements;
     s.movable_bytes = ofl_max_u64(s.movable_bytes, cut.movable_bytes); /* alignment differs a little with the cut */
-    ofl_plan_cut_clear(&cut);
+    scratch->cut = cut;
     *out = s;
     return OFL_OK;
 }
@@ -132,8 +134,8 @@ static uint64_t best_part(const ofl_plan_search *s, uint64_t streamed)
 {
     double start = s->facts->figures[OFL_FIGURE_COPY_START] + UNIT_SECONDS;
     double part = sqrt((double)streamed * start * s->facts->figures[OFL_FIGURE_LINK] / RING_PIECES);
-    part = fmin(fmax(part, (double)ofl_min_u64(PART_COMMON, streamed / (RING_PIECES * RING_SHARE))), (double)OFL_PART_LARGEST);
-    return part_size_below(ofl_max_u64((uint64_t)part, s->smallest_part));
+    part = fmin(fmax(part, (double)ofl_min_u64(PART_COMMON, streamed / (RING_PIECES * RING_SHARE))), (double)s->largest_part);
+    return part_size_below(s, ofl_max_u64((uint64_t)part, s->smallest_part));
 }
 
 static void choose_ring(const ofl_plan_search *s, ofl_plan_room *room)
@@ -144,7 +146,7 @@ static void choose_ring(const ofl_plan_search *s, ofl_plan_room *room)
                  OFL_ALIGNMENT_BYTES; /* before any resident */
     if (s->wish->ring_bytes != 0) room->ring = ofl_plan_align(s->wish->ring_bytes);
     part = ofl_min_u64(part, room->ring / RING_PIECES);
-    room->part = s->wish->cut == OFL_CUT_AUTO ? ofl_max_u64(part_size_below(part), s->smallest_part) : s->smallest_part;
+    room->part = s->wish->cut == OFL_CUT_AUTO ? ofl_max_u64(part_size_below(s, part), s->smallest_part) : s->smallest_part;
 }
 
 /* Whole blocks: what stays of a block makes its piece smaller; two pieces of the share that is streamed. */
@@ -174,7 +176,7 @@ bool ofl_plan_room_of(const ofl_plan_search *s, uint32_t sequences, ofl_plan_roo
         return fits;
     }
     room.whole = s->movable_bytes <= room.weights;
-    room.part = s->wish->cut == OFL_CUT_AUTO ? OFL_PART_LARGEST : s->smallest_part;
+    room.part = s->wish->cut == OFL_CUT_AUTO ? s->largest_part : s->smallest_part;
     if (!room.whole) {
         if (ofl_max_u64(s->least_ring, s->wish->ring_bytes) > room.weights) return false;
         if (s->wish->cut == OFL_CUT_OFF) choose_whole_ring(s, &room);

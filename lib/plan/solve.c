@@ -121,16 +121,27 @@ static ofl_status try_one(const ofl_plan_search *s, ofl_plan_draft *draft, choic
     return OFL_OK;
 }
 
+static ofl_status prepare(const ofl_plan_search *s, const ofl_plan_settings *settings, uint64_t part)
+{
+    ofl_plan_draft *draft = s->scratch;
+    draft->settings = *settings;
+    if (draft->cut.units != NULL && draft->cut.part_bytes == part) return OFL_OK;
+    ofl_plan_cut_clear(&draft->cut);
+    return ofl_plan_cut_make(s->facts, part, settings->compute_type, &draft->cut);
+}
+
 static ofl_status try_part(const ofl_plan_search *s, const ofl_plan_room *room, uint64_t part, bool quick, choice *best)
 {
-    ofl_plan_draft draft = {.settings = room->settings, .ring_bytes = room->ring, .resident_bytes = room->resident, .keep = OFL_KEEP_NONE};
-    ofl_status status = ofl_plan_cut_make(s->facts, part, room->settings.compute_type, &draft.cut);
-    if (status == OFL_OK) status = try_one(s, &draft, best);
+    ofl_plan_draft *draft = s->scratch;
+    ofl_status status = prepare(s, &room->settings, part);
+    draft->ring_bytes = room->ring;
+    draft->resident_bytes = room->resident;
+    draft->keep = OFL_KEEP_NONE;
+    if (status == OFL_OK) status = try_one(s, draft, best);
     if (status == OFL_OK && !room->whole && !quick && !best->at_bound) {
-        draft.keep = OFL_KEEP_ODD;
-        status = try_one(s, &draft, best);
+        draft->keep = OFL_KEEP_ODD;
+        status = try_one(s, draft, best);
     }
-    ofl_plan_draft_clear(&draft);
     return status;
 }
 
@@ -155,13 +166,12 @@ static ofl_status shrink_ring(const ofl_plan_search *s, const ofl_plan_room *roo
 
 static ofl_status try_whole_blocks(const ofl_plan_search *s, const ofl_plan_room *room, choice *best)
 {
-    ofl_plan_draft draft = {.settings = room->settings, .keep = OFL_KEEP_HEAD};
-    ofl_status status = ofl_plan_cut_make(s->facts, 0, room->settings.compute_type, &draft.cut);
-    if (status == OFL_OK) status = shrink_ring(s, room, &draft, best);
-    draft.keep = OFL_KEEP_NONE;
-    if (status == OFL_OK) status = shrink_ring(s, room, &draft, best);
-    ofl_plan_draft_clear(&draft);
-    return status;
+    ofl_plan_draft *draft = s->scratch;
+    ofl_status status = prepare(s, &room->settings, 0);
+    draft->keep = OFL_KEEP_HEAD;
+    if (status == OFL_OK) status = shrink_ring(s, room, draft, best);
+    draft->keep = OFL_KEEP_NONE;
+    return status == OFL_OK ? shrink_ring(s, room, draft, best) : status;
 }
 
 /* … 8, 12, 16, 24, 32 … MiB */
@@ -175,7 +185,7 @@ static ofl_status try_other_parts(const ofl_plan_search *s, const ofl_plan_room 
     ofl_status status = OFL_OK;
     if (best->at_bound && best->compute_bound) return OFL_OK;
     if (best->at_bound) {
-        for (uint64_t part = next_larger(room->part); status == OFL_OK && part <= room->ring / 2 && part <= OFL_PART_LARGEST;
+        for (uint64_t part = next_larger(room->part); status == OFL_OK && part <= room->ring / 2 && part <= s->largest_part;
              part = next_larger(part))
             status = try_part(s, room, part, false, best);
         return status;
@@ -205,12 +215,15 @@ static ofl_status choose(const ofl_plan_search *s, const ofl_plan_room *room, bo
 
 static ofl_status make_chosen(const ofl_plan_search *s, const ofl_plan_settings *settings, const choice *chosen, ofl_plan_draft *out)
 {
-    ofl_plan_draft draft = {.settings = *settings, .ring_bytes = chosen->ring, .resident_bytes = chosen->resident, .keep = chosen->keep};
-    ofl_status status = ofl_plan_cut_make(s->facts, chosen->part, settings->compute_type, &draft.cut);
-    if (status == OFL_OK) status = ofl_plan_draft_make(s->facts, s->wish, &draft);
-    if (status == OFL_OK) *out = draft;
-    else ofl_plan_draft_clear(&draft);
-    return status;
+    ofl_status status = prepare(s, settings, chosen->part);
+    s->scratch->ring_bytes = chosen->ring;
+    s->scratch->resident_bytes = chosen->resident;
+    s->scratch->keep = chosen->keep;
+    if (status == OFL_OK) status = ofl_plan_draft_make(s->facts, s->wish, s->scratch);
+    if (status != OFL_OK) return status;
+    *out = *s->scratch;
+    *s->scratch = (ofl_plan_draft){0};
+    return OFL_OK;
 }
 
 ofl_status ofl_plan_solve(const ofl_plan_search *s, ofl_plan_draft *out)

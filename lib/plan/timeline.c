@@ -9,13 +9,14 @@
 #define LEAST_STEPS 4u
 #define MOST_STEPS 24u
 
+typedef struct flight { double landed; uint64_t number; } flight; /* a piece in the ring, and the ring's number for it */
+
 typedef struct player {
     const ofl_timeline_input *in;
     ofl_ring ring;
-    double *landed;       /* of pieces in the ring, circular */
-    uint64_t *numbers;    /* the ring's number of each */
-    uint64_t taken, used; /* counted on, over all steps */
-    uint64_t capacity;
+    flight *flights; /* circular */
+    uint64_t first, count, capacity;
+    uint64_t next; /* piece to be copied */
     double link_free;
 } player;
 
@@ -23,23 +24,22 @@ typedef struct player {
 static void fill_ring(player *p, double now)
 {
     uint64_t offset, number;
-    while (p->taken - p->used < p->capacity) {
-        uint64_t index = p->taken % p->in->piece_count;
-        if (!ofl_ring_take(&p->ring, p->in->pieces[index].bytes, &offset, &number)) return;
-        p->link_free = fmax(p->link_free, now) + p->in->pieces[index].copy_seconds;
-        p->landed[p->taken % p->capacity] = p->link_free;
-        p->numbers[p->taken % p->capacity] = number;
-        p->taken++;
+    while (p->count < p->capacity && ofl_ring_take(&p->ring, p->in->pieces[p->next].bytes, &offset, &number)) {
+        uint64_t slot = p->first + p->count++;
+        p->link_free = ofl_larger(p->link_free, now) + p->in->pieces[p->next].copy_seconds;
+        p->flights[slot < p->capacity ? slot : slot - p->capacity] = (flight){p->link_free, number};
+        if (++p->next == p->in->piece_count) p->next = 0;
     }
 }
 
 static double play_step(player *p, double now)
 {
     for (uint64_t i = 0; i < p->in->piece_count; i++) {
-        uint64_t slot = p->used % p->capacity;
-        now = fmax(now + p->in->lead[i], p->landed[slot]) + p->in->own[i];
-        ofl_ring_give(&p->ring, p->numbers[slot]);
-        p->used++;
+        const flight *arrived = &p->flights[p->first];
+        now = ofl_larger(now + p->in->lead[i], arrived->landed) + p->in->own[i];
+        ofl_ring_give(&p->ring, arrived->number);
+        if (++p->first == p->capacity) p->first = 0;
+        p->count--;
         fill_ring(p, now);
     }
     return now + p->in->tail + p->in->host;
@@ -61,6 +61,13 @@ static double steady_step(player *p)
     return (now - half) / (double)(most - most / 2);
 }
 
+static uint64_t most_in_flight(const ofl_timeline_input *in)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint64_t i = 0; i < in->piece_count; i++) least = ofl_min_u64(least, in->pieces[i].bytes);
+    return ofl_min_u64(in->ring_bytes / least, in->piece_count) + 1;
+}
+
 static void sums(const ofl_timeline_input *in, ofl_step_estimate *out)
 {
     out->compute_seconds = in->tail + in->host;
@@ -68,7 +75,7 @@ static void sums(const ofl_timeline_input *in, ofl_step_estimate *out)
         out->link_seconds += in->pieces[i].copy_seconds;
         out->compute_seconds += in->lead[i] + in->own[i];
     }
-    out->bound_seconds = fmax(out->link_seconds, out->compute_seconds);
+    out->bound_seconds = ofl_larger(out->link_seconds, out->compute_seconds);
 }
 
 ofl_status ofl_plan_timeline(const ofl_timeline_input *in, ofl_step_estimate *out)
@@ -77,15 +84,13 @@ ofl_status ofl_plan_timeline(const ofl_timeline_input *in, ofl_step_estimate *ou
     sums(in, &estimate);
     estimate.step_seconds = estimate.bound_seconds;
     if (in->piece_count != 0) {
-        player p = {.in = in, .capacity = in->piece_count + 1};
+        player p = {.in = in, .capacity = most_in_flight(in)};
         ofl_status status = ofl_ring_init(&p.ring, in->ring_bytes, (uint32_t)p.capacity);
         if (status != OFL_OK) return status;
-        p.landed = ofl_alloc(p.capacity, sizeof *p.landed);
-        p.numbers = ofl_alloc(p.capacity, sizeof *p.numbers);
-        bool good = p.landed != NULL && p.numbers != NULL;
-        if (good) estimate.step_seconds = fmax(steady_step(&p), estimate.bound_seconds);
-        ofl_free(p.landed);
-        ofl_free(p.numbers);
+        p.flights = ofl_alloc(p.capacity, sizeof *p.flights);
+        bool good = p.flights != NULL;
+        if (good) estimate.step_seconds = ofl_larger(steady_step(&p), estimate.bound_seconds);
+        ofl_free(p.flights);
         ofl_ring_clear(&p.ring);
         if (!good) return ofl_fail(OFL_ERROR_HOST_MEMORY, "step estimate: out of host memory");
     }

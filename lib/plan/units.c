@@ -23,6 +23,7 @@ void ofl_plan_cut_clear(ofl_plan_cut *cut)
     ofl_free(cut->slices);
     ofl_free(cut->units);
     ofl_free(cut->loads);
+    ofl_free(cut->items);
     memset(cut, 0, sizeof *cut);
 }
 
