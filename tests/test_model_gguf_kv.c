@@ -1,6 +1,8 @@
 /* KV cache and state of GGUF models whose layers differ: the keys in, bytes out. */
 #include "support/gguf_writer.h"
 
+#include <unistd.h>
+
 #include "base/base.h"
 
 typedef struct given {
@@ -33,6 +35,19 @@ static ofl_model *finish(given *at)
     gguf_tensor(&at->writer, "token_embd.weight", 0, 2, (const uint64_t[]){8, 2}, NULL, 64);
     gguf_save(&at->writer, test_path("kv.gguf"));
     gguf_end(&at->writer);
+    assert_ok(ofl_model_open(test_path("kv.gguf"), &model));
+    return model;
+}
+
+/* The tensors' data are a hole of this many bytes. */
+static ofl_model *finish_sparse(given *at, uint64_t data_bytes)
+{
+    ofl_model *model = NULL;
+    size_t header = 0;
+    free(gguf_bytes(&at->writer, &header));
+    gguf_save(&at->writer, test_path("kv.gguf"));
+    gguf_end(&at->writer);
+    assert_int_equal(truncate(test_path("kv.gguf"), (off_t)(header + data_bytes)), 0);
     assert_ok(ofl_model_open(test_path("kv.gguf"), &model));
     return model;
 }
@@ -309,6 +324,53 @@ static void test_experts(void **state)
     ofl_model_destroy(model);
 }
 
+/* Field cases 41 and 110: Mixtral's sizes are stored whole; a step reads the experts that its tokens are expected to meet. */
+static void test_expert_bytes(void **state)
+{
+    (void)state;
+    enum { layers = 32, hidden = 4096, width = 14336, experts = 8 };
+    const uint64_t one = UINT64_C(3) * hidden * width * 2, all = layers * experts * one;
+    static const struct {
+        uint64_t tokens;
+        double distinct;
+    } cases[] = {{0, 0}, {1, 2}, {4, 5.46875}, {32, 7.99919637}, {UINT64_MAX, 8}};
+    given at;
+    uint64_t offset = 0, bytes = 0;
+    start(&at, "llama", layers, hidden, 32);
+    set(&at, "attention.head_count_kv", 8);
+    set(&at, "expert_count", experts);
+    set(&at, "expert_used_count", 2);
+    for (uint32_t i = 0; i < layers; i++) {
+        static const char *const parts[] = {"gate", "up", "down"};
+        for (size_t p = 0; p < OFL_COUNT_OF(parts); p++) {
+            char tensor_name[64];
+            const uint64_t dims[3] = {p == 2 ? width : hidden, p == 2 ? hidden : width, experts};
+            (void)snprintf(tensor_name, sizeof tensor_name, "blk.%u.ffn_%s_exps.weight", (unsigned)i, parts[p]);
+            gguf_tensor_at(&at.writer, tensor_name, 30, 3, dims, offset);
+            offset += one / 3 * experts;
+        }
+    }
+    ofl_model *model = finish_sparse(&at, offset);
+    assert_ok(ofl_model_expert_bytes(model, &bytes));
+    assert_int_equal(bytes, all);
+    for (size_t i = 0; i < OFL_COUNT_OF(cases); i++) {
+        double step = -1, expected = cases[i].distinct * (double)one * layers;
+        assert_ok(ofl_model_expert_bytes_per_step(model, cases[i].tokens, &step));
+        if (step < expected * (1 - 1e-7) || step > expected * (1 + 1e-7)) fail_msg("%d tokens: %f", (int)cases[i].tokens, step);
+    }
+    double step = -1;
+    assert_status(ofl_model_expert_bytes_per_step(NULL, 1, &step), OFL_ERROR_ARGUMENT);
+    assert_status(ofl_model_expert_bytes_per_step(model, 1, NULL), OFL_ERROR_ARGUMENT);
+    assert_status(ofl_model_expert_bytes(model, NULL), OFL_ERROR_ARGUMENT);
+    ofl_model_destroy(model);
+
+    start(&at, "llama", 1, 64, 4); /* no experts */
+    model = finish(&at);
+    assert_ok(ofl_model_expert_bytes_per_step(model, 1, &step));
+    assert_true(step == 0);
+    ofl_model_destroy(model);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_heads_per_layer),
     cmocka_unit_test(test_gemma4_windows),
@@ -318,5 +380,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_shared),
     cmocka_unit_test(test_prediction_blocks),
     cmocka_unit_test(test_experts),
+    cmocka_unit_test(test_expert_bytes),
 };
 TEST_MAIN(tests)

@@ -191,6 +191,12 @@ OFL_API ofl_status ofl_model_kv_bytes_per_token(const ofl_model *model, ofl_kv_t
 /* Recurrent state of one sequence, bytes. */
 OFL_API ofl_status ofl_model_state_bytes(const ofl_model *model, uint64_t *bytes_out);
 
+/* Experts: bytes stored, and bytes read by a step of `tokens` tokens, each of them sent to expert_used_count of expert_count experts evenly:
+ * of E experts, E × (1 − (1 − k/E)^tokens) different ones are expected to be read. All are where the shape names no count; 0 and 0 for a
+ * model without experts. Modelled, not measured: real routing is not even. */
+OFL_API ofl_status ofl_model_expert_bytes(const ofl_model *model, uint64_t *bytes_out);
+OFL_API ofl_status ofl_model_expert_bytes_per_step(const ofl_model *model, uint64_t tokens, double *bytes_out);
+
 /* GGUF metadata. For other formats every key is OFL_ERROR_NOT_FOUND; read config.json and tokenizer.json in ofl_model_path. */
 typedef enum ofl_metadata_kind { OFL_METADATA_UINT, OFL_METADATA_INT, OFL_METADATA_FLOAT, OFL_METADATA_BOOL, OFL_METADATA_STRING, OFL_METADATA_ARRAY } ofl_metadata_kind;
 typedef struct ofl_metadata {

@@ -34,7 +34,7 @@ static int compare_names(const void *a, const void *b, void *context)
     return strcmp(tensors[*(const uint32_t *)a].name, tensors[*(const uint32_t *)b].name);
 }
 
-ofl_status ofl_model_check_names(const ofl_model *model, uint32_t **by_name_out)
+ofl_status ofl_model_check_names(ofl_model *model, uint32_t **by_name_out)
 {
     uint32_t *order = ofl_alloc(model->tensor_count, sizeof *order);
     if (order == NULL) return ofl_model_out_of_memory(model);
@@ -50,6 +50,7 @@ ofl_status ofl_model_check_names(const ofl_model *model, uint32_t **by_name_out)
         ofl_free(order);
         return status;
     }
+    model->names_checked = true;
     if (by_name_out != NULL) *by_name_out = order;
     else ofl_free(order);
     return OFL_OK;
@@ -204,7 +205,7 @@ ofl_status ofl_model_complete(ofl_model *model)
 {
     drop(model);
     if (model->tensor_count == 0) return ofl_fail(OFL_ERROR_FORMAT, "model %s: no tensors", model->path);
-    ofl_status status = ofl_model_check_names(model, NULL);
+    ofl_status status = model->names_checked ? OFL_OK : ofl_model_check_names(model, NULL);
     if (status == OFL_OK) status = check_blocks(model);
     if (status == OFL_OK) status = count(model);
     if (status == OFL_OK) status = note_unused(model);

@@ -112,7 +112,7 @@ bool ofl_tensor_is_buffer(const ofl_model *model, const ofl_tensor *tensor)
 ofl_status ofl_model_add_tensor(ofl_model *model, const ofl_tensor_draft *draft)
 {
     uint64_t bytes;
-    const char *name = ofl_model_text(model, draft->name, draft->name_bytes);
+    const char *name = draft->kept_name != NULL ? draft->kept_name : ofl_model_text(model, draft->name, draft->name_bytes);
     if (name == NULL) return ofl_model_out_of_memory(model);
     ofl_status status = ofl_tensor_bytes(name, draft->dtype, draft->n_dims, draft->dims, &bytes);
     if (status != OFL_OK) return status;
@@ -139,6 +139,7 @@ ofl_status ofl_model_add_tensor(ofl_model *model, const ofl_tensor_draft *draft)
     if (draft->file == OFL_NO_FILE) tensor->at.data = draft->data;
     else tensor->at.offset = draft->offset;
     model->tensor_count++;
+    model->names_checked = false;
     return OFL_OK;
 }
 

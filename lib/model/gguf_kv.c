@@ -60,8 +60,8 @@ static ofl_status read_keys(kv_keys *at)
 static uint64_t state_bytes(const kv_keys *at)
 {
     uint64_t hidden = at->model->shape.hidden_size, bytes = 0, channels, width;
-    if (at->short_conv > 0) return (uint64_t)(at->short_conv - 1) * hidden * 2;
-    if (at->wkv > 0) return hidden * at->wkv * 4 + 2 * hidden * 4;
+    if (at->short_conv > 0) return ofl_mul_u64((uint64_t)(at->short_conv - 1) * hidden, 2, &bytes) ? bytes : UINT64_MAX;
+    if (at->wkv > 0) return ofl_mul_u64(hidden * at->wkv, 4, &bytes) && ofl_add_u64(bytes, 2 * hidden * 4, &bytes) ? bytes : UINT64_MAX;
     channels = (uint64_t)at->groups * at->state;
     width = at->conv > 0 ? at->conv - 1 : 0;
     if (!ofl_mul_u64((uint64_t)at->inner * at->state, 4, &bytes)) return UINT64_MAX;

@@ -13,8 +13,11 @@
 typedef struct index_walk {
     ofl_model *model;
     const char *folder;
-    uint32_t last_file; /* entries of one file often follow each other */
-    const uint32_t *by_name;
+    uint32_t *files; /* model's files in order of their names */
+    uint64_t file_capacity;
+    const char *last_file;   /* entries of one file often follow each other */
+    const uint32_t *by_name; /* tensors in order of their names */
+    uint64_t next;           /* where the entry after the last one is looked for first: an index is often sorted too */
 } index_walk;
 
 static const char *join(ofl_model *model, const char *folder, const char *name)
@@ -31,16 +34,23 @@ static const char *base_name(const char *path)
     return slash != NULL ? slash + 1 : path;
 }
 
-/* A file that was read already, by its name alone. */
-static bool known_file(index_walk *walk, const char *name)
+/* Whether a file was read already, by its name alone; else *at_out is its place among those that were. */
+static bool known_file(index_walk *walk, const char *name, uint64_t *at_out)
 {
-    const ofl_model *model = walk->model;
-    if (walk->last_file < model->file_count && strcmp(base_name(model->files[walk->last_file].path), name) == 0) return true;
-    for (uint32_t i = 0; i < model->file_count; i++) {
-        if (strcmp(base_name(model->files[i].path), name) != 0) continue;
-        walk->last_file = i;
-        return true;
+    uint64_t low = 0, high = walk->model->file_count;
+    if (walk->last_file != NULL && strcmp(name, walk->last_file) == 0) return true;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        const char *file = base_name(walk->model->files[walk->files[middle]].path);
+        int order = strcmp(name, file);
+        if (order == 0) {
+            walk->last_file = file;
+            return true;
+        }
+        if (order < 0) high = middle;
+        else low = middle + 1;
     }
+    *at_out = low;
     return false;
 }
 
@@ -50,29 +60,43 @@ static ofl_status check_file_name(const ofl_json_pull *pull, const char *name)
     return ofl_fail(OFL_ERROR_FORMAT, "%s: \"%s\" is no name of a file beside it", pull->reader->path, name);
 }
 
+static ofl_status read_file(index_walk *walk, const char *name, const char *tensor, uint64_t at)
+{
+    ofl_model *model = walk->model;
+    uint64_t count = model->file_count;
+    const char *path = join(model, walk->folder, name);
+    if (path == NULL || !ofl_grow((void **)&walk->files, &walk->file_capacity, count + 1, sizeof *walk->files)) return ofl_model_out_of_memory(model);
+    ofl_status status = ofl_safetensors_read(model, path);
+    if (status == OFL_ERROR_NOT_FOUND)
+        return ofl_fail(OFL_ERROR_NOT_FOUND, "%s: is missing, but the index names it for tensor %s", path, tensor);
+    if (status != OFL_OK) return status;
+    memmove(walk->files + at + 1, walk->files + at, (size_t)(count - at) * sizeof *walk->files);
+    walk->files[at] = (uint32_t)count;
+    return OFL_OK;
+}
+
 /* First walk: each file that is named is read once. */
 static ofl_status read_named_file(index_walk *walk, ofl_json_pull *pull, const char *tensor)
 {
     const char *name = "";
+    uint64_t at = 0;
     ofl_status status = ofl_json_pull_string(pull, tensor, &name);
     if (status == OFL_OK) status = check_file_name(pull, name);
-    if (status != OFL_OK || known_file(walk, name)) return status;
-    const char *path = join(walk->model, walk->folder, name);
-    if (path == NULL) return ofl_model_out_of_memory(walk->model);
-    status = ofl_safetensors_read(walk->model, path);
-    if (status == OFL_ERROR_NOT_FOUND)
-        return ofl_fail(OFL_ERROR_NOT_FOUND, "%s: is missing, but the index names it for tensor %s", path, tensor);
-    return status;
+    if (status != OFL_OK || known_file(walk, name, &at)) return status;
+    return read_file(walk, name, tensor, at);
 }
 
-static ofl_tensor *find_tensor(const index_walk *walk, const char *name)
+static ofl_tensor *find_tensor(index_walk *walk, const char *name)
 {
-    uint64_t low = 0, high = walk->model->tensor_count;
-    while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
+    uint64_t low = 0, high = walk->model->tensor_count, middle = walk->next;
+    for (bool first = true; low < high; first = false) {
+        if (!first || middle >= high) middle = low + (high - low) / 2;
         ofl_tensor *tensor = &walk->model->tensors[walk->by_name[middle]];
         int order = strcmp(name, tensor->name);
-        if (order == 0) return tensor;
+        if (order == 0) {
+            walk->next = middle + 1;
+            return tensor;
+        }
         if (order < 0) high = middle;
         else low = middle + 1;
     }
@@ -157,8 +181,9 @@ static ofl_status note_dropped(ofl_model *model)
 static ofl_status read_index(ofl_model *model, const char *folder, const char *path)
 {
     uint32_t *by_name = NULL;
-    index_walk walk = {model, folder, 0, NULL};
+    index_walk walk = {.model = model, .folder = folder};
     ofl_status status = walk_index(&walk, path, read_named_file);
+    ofl_free(walk.files);
     if (status == OFL_OK) status = ofl_model_check_names(model, &by_name);
     if (status != OFL_OK) return status;
     walk.by_name = by_name;

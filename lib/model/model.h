@@ -9,7 +9,8 @@
 
 /* More than any published model has; what lies beyond is refused before memory is taken for it. */
 #define OFL_MODEL_MAX_BLOCKS 65536u
-#define OFL_MODEL_MAX_TENSORS (1u << 20)
+#define OFL_MODEL_MAX_TENSORS (1u << 18)
+#define OFL_MODEL_MAX_TEXT_BYTES (UINT64_C(24) << 20) /* names, dims and kept texts: what keeps a plan below 64 MiB whatever the header */
 #define OFL_NO_FILE UINT32_MAX
 
 /* Packed: a mixture of experts has more than 100,000 of these. */
@@ -50,15 +51,19 @@ struct ofl_model {
     uint64_t file_count, file_capacity;
     const char **notes;
     uint64_t note_count, note_capacity;
+    bool names_checked;            /* no two tensors share one */
     uint32_t tied_tensor;          /* index of the matrix that is embedding and head, or UINT32_MAX */
     ofl_gguf_metadata *metadata;   /* NULL unless GGUF */
     ofl_text_chunk *texts;         /* all strings and dims */
+    uint64_t text_bytes;           /* of them all; at most OFL_MODEL_MAX_TEXT_BYTES */
+    bool text_full;                /* more were asked for */
 };
 
-/* A tensor to be added; name and dims are copied. */
+/* A tensor to be added; dims are copied, and so is the name unless kept_name (the model's own text already) is given. */
 typedef struct ofl_tensor_draft {
     const char *name;
     uint64_t name_bytes;
+    const char *kept_name;
     ofl_dtype dtype;
     ofl_tensor_class tensor_class;
     ofl_tensor_role role;
@@ -71,7 +76,7 @@ typedef struct ofl_tensor_draft {
     const void *data;
 } ofl_tensor_draft;
 
-/* texts.c. Memory of the model, freed with it; NULL when there is none (no sentence set). */
+/* texts.c. Memory of the model, freed with it; NULL when there is none or the limit is met (no sentence set: ofl_model_out_of_memory says which). */
 void *ofl_model_take(ofl_model *model, uint64_t bytes);
 const char *ofl_model_text(ofl_model *model, const char *text, uint64_t bytes);
 void ofl_model_drop_texts(ofl_model *model);
@@ -99,7 +104,7 @@ ofl_status ofl_kv_layer_check(const ofl_kv_layer *layer, uint32_t index);
 /* The tie is what the tensors say: without an output matrix the embedding is dense, executed as the head, and looked up too. */
 ofl_status ofl_model_resolve_tie(ofl_model *model);
 /* Refuses two tensors of one name. `by_name_out` (may be NULL) gets the tensors' indices in order of names, for ofl_free. */
-ofl_status ofl_model_check_names(const ofl_model *model, uint32_t **by_name_out);
+ofl_status ofl_model_check_names(ofl_model *model, uint32_t **by_name_out);
 /* Sorts, counts, identifies. Checks that blocks are within the shape. */
 ofl_status ofl_model_complete(ofl_model *model);
 

@@ -4,6 +4,7 @@
 
 static bool matches(const char *stem, const char *name)
 {
+    if (stem[0] != name[0] && stem[0] != '*') return false;
     size_t length = strlen(stem);
     if (length > 0 && stem[length - 1] == '*') return strncmp(stem, name, length - 1) == 0;
     return strcmp(stem, name) == 0;

@@ -86,9 +86,9 @@ static ofl_status read_entry(ofl_model *model, ofl_json_pull *pull, uint32_t fil
 {
     entry found = {.draft = {.role = OFL_ROLE_OTHER, .block = OFL_BLOCK_INPUT, .file = file}};
     bool more = false;
-    found.draft.name_bytes = strlen(ofl_json_pull_text(pull));
-    found.draft.name = ofl_model_text(model, ofl_json_pull_text(pull), found.draft.name_bytes);
-    if (found.draft.name == NULL) return ofl_model_out_of_memory(model);
+    found.draft.kept_name = ofl_model_text(model, ofl_json_pull_text(pull), strlen(ofl_json_pull_text(pull)));
+    if (found.draft.kept_name == NULL) return ofl_model_out_of_memory(model);
+    found.draft.name = found.draft.kept_name;
     ofl_status status = ofl_json_pull_expect(pull, OFL_JSON_OBJECT, found.draft.name);
     if (status == OFL_OK) status = ofl_json_pull_key(pull, &more);
     while (status == OFL_OK && more) {

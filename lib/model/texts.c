@@ -12,6 +12,9 @@ struct ofl_text_chunk {
 
 ofl_status ofl_model_out_of_memory(const ofl_model *model)
 {
+    if (model != NULL && model->text_full)
+        return ofl_fail(OFL_ERROR_UNSUPPORTED, "model %s: its names and texts take more than %llu MiB", model->path,
+                        (unsigned long long)(OFL_MODEL_MAX_TEXT_BYTES >> 20));
     return ofl_fail(OFL_ERROR_HOST_MEMORY, "model %s: out of host memory while its description was read",
                     model != NULL && model->path != NULL ? model->path : "");
 }
@@ -20,6 +23,8 @@ void *ofl_model_take(ofl_model *model, uint64_t bytes)
 {
     uint64_t rounded, whole;
     if (!ofl_align_u64(bytes, 8, &rounded)) return NULL;
+    model->text_full = model->text_full || rounded > OFL_MODEL_MAX_TEXT_BYTES - model->text_bytes;
+    if (model->text_full) return NULL;
     ofl_text_chunk *chunk = model->texts;
     if (chunk == NULL || chunk->capacity - chunk->used < rounded) {
         uint64_t capacity = ofl_max_u64(CHUNK_BYTES - sizeof *chunk, rounded);
@@ -31,6 +36,7 @@ void *ofl_model_take(ofl_model *model, uint64_t bytes)
     }
     void *place = (char *)(chunk + 1) + chunk->used;
     chunk->used += rounded;
+    model->text_bytes += rounded;
     return place;
 }
 
