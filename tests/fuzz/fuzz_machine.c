@@ -1,0 +1,24 @@
+/* Any bytes as a machine in JSON: refused with a sentence, or a machine that is written as the same text however often it is read back. */
+#include "fuzz/fuzz.h"
+
+#include <string.h>
+
+void fuzz_one(const uint8_t *data, size_t bytes)
+{
+    ofl_machine *machine = NULL, *again = NULL;
+    char *first = NULL, *second = NULL;
+    ofl_status status = ofl_machine_from_json((const char *)data, bytes, &machine);
+    FUZZ_REQUIRE((status == OFL_OK) == (machine != NULL));
+    if (status != OFL_OK) {
+        FUZZ_REQUIRE(ofl_error_message()[0] != '\0' && status != OFL_ERROR_HOST_MEMORY);
+        return;
+    }
+    fuzz_accept();
+    FUZZ_REQUIRE(ofl_machine_to_json(machine, &first) == OFL_OK);
+    FUZZ_REQUIRE(ofl_machine_from_json(first, strlen(first), &again) == OFL_OK);
+    FUZZ_REQUIRE(ofl_machine_to_json(again, &second) == OFL_OK && strcmp(first, second) == 0);
+    ofl_string_free(first);
+    ofl_string_free(second);
+    ofl_machine_destroy(again);
+    ofl_machine_destroy(machine);
+}

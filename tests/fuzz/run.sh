@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Builds the fuzz targets with clang and runs each for so many seconds: tests/fuzz/run.sh SECONDS [TARGET…]
+# New inputs stay in build-fuzz/corpus/TARGET; a failing one is named, and kept in build-fuzz/artifacts. --keep as first argument: what adds
+# coverage goes into tests/fuzz/corpus.
+set -euo pipefail
+keep=
+if [ "${1:-}" = --keep ]; then keep=1; shift; fi
+seconds=${1:?tests/fuzz/run.sh [--keep] SECONDS [TARGET…]}; shift
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+targets=("$@")
+[ ${#targets[@]} -gt 0 ] || targets=(gguf safetensors index config description plan machine)
+build=$root/build-fuzz
+cmake -S "$root" -B "$build" -DCMAKE_C_COMPILER="${CLANG:-clang}" -DOFLOAD_FUZZ=ON -DOFLOAD_CUDA=OFF -DOFLOAD_BUILD_PROGRAMS=OFF > /dev/null
+cmake --build "$build" --target "${targets[@]/#/fuzz_}"
+
+export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+for target in "${targets[@]}"; do
+    found=$build/corpus/$target seeds=$root/tests/fuzz/corpus/$target
+    program=$build/bin/fuzz_$target
+    mkdir -p "$found" "$build/artifacts"
+    echo "== $target, $seconds s"
+    # No allocation above 64 MiB, whatever the file says: headers are read with bounded memory.
+    "$program" -max_total_time="$seconds" -max_len=16384 -timeout=10 -malloc_limit_mb=64 -rss_limit_mb=1024 -print_final_stats=1 \
+        -artifact_prefix="$build/artifacts/$target-" "$found" "$seeds" > "$build/$target.log" 2>&1 ||
+        { tail -40 "$build/$target.log"; echo "$target: an input in $build/artifacts fails"; exit 1; }
+    grep -E '^stat::(number_of_executed_units|peak_rss_mb)|DONE|^Done' "$build/$target.log" || true
+    [ -z "$keep" ] || "$program" -merge=1 -max_len=4096 "$seeds" "$found" > /dev/null 2>&1
+done
+echo "Nothing found in ${targets[*]}"
