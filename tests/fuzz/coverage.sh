@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Lines of the parsers that the corpora reach, and that corpora and tests together reach: tests/fuzz/coverage.sh
-# Fails where the second is below 90 % for any of them.
+# Fails where either is below 90 % for any of them.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 build=$root/build-coverage
-parsers='model/(gguf|hf|safetensors|description|place|open|dtype|kv|complete|construct|query|experts)[a-z_]*|base/(json|json_pull|file)|plan/plan_read|machine/machine_json'
+parsers='model/(gguf|hf|safetensors|description|place|open|construct|complete)[a-z_]*|base/(json|json_pull|file)|plan/plan_read|machine/machine_json'
 cmake -S "$root" -B "$build" -DCMAKE_C_COMPILER=gcc -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS=--coverage -DOFLOAD_CUDA=OFF -DOFLOAD_BUILD_PROGRAMS=OFF > /dev/null
 cmake --build "$build" > "$build/build.log"
 
@@ -22,5 +22,5 @@ corpora=$(measure '^fuzz_')
 all=$(measure '^(fuzz_|test_(model|json|base|machine|plan|sha))')
 join <(echo "$corpora") <(echo "$all") | awk '
     BEGIN { printf "%-32s %10s %10s\n", "parser", "corpora", "all tests" }
-    { printf "%-32s %9.1f%% %9.1f%%\n", $1, $2, $3; if ($3 < 90) bad = 1 }
+    { printf "%-32s %9.1f%% %9.1f%%\n", $1, $2, $3; if ($2 < 90 || $3 < 90) bad = 1 }
     END { exit bad }'

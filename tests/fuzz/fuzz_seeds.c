@@ -294,6 +294,7 @@ static const struct {
     {"machine", "array", "[]"},
     {"plan", "schema", "{\"schema\":\"ofload.plan/2\"}"},
     {"plan", "array", "[]"},
+    {"plan", "schema-number", "{\"schema\":7}"},
 };
 
 /* ---- plans and machines as the library writes them */
@@ -305,6 +306,28 @@ static void machine_seed(const ofl_machine *machine, const char *name)
     ofl_string_free(text);
 }
 
+/* The text with one part replaced: refused, each at another place. */
+static void changed_plan(const char *text, const char *name, const char *part, const char *by)
+{
+    const char *at = strstr(text, part);
+    assert_non_null(at);
+    char *changed = ofl_format("%.*s%s%s", (int)(at - text), text, by, at + strlen(part));
+    assert_non_null(changed);
+    text_seed("plan", name, changed);
+    ofl_free(changed);
+}
+
+static void changed_plans(const char *text)
+{
+    changed_plan(text, "negative", "\"layers\": 2", "\"layers\": -2");
+    changed_plan(text, "fraction", "\"layers\": 2", "\"layers\": 2.5");
+    changed_plan(text, "text", "\"copy_start_seconds\": 5e-06", "\"copy_start_seconds\": \"x\"");
+    changed_plan(text, "identity", "\"layers\": 2", "\"layers\": 3");
+    changed_plan(text, "source", "\"vram_bytes\": \"given\"", "\"vram_bytes\": \"guessed\"");
+    changed_plan(text, "no-units", "\"units\"", "\"unity\"");
+    changed_plan(text, "cut", "\"units\": [", "\"units\": [[");
+}
+
 static void plan_seed(const ofl_model *model, const ofl_machine *machine, const ofl_workload *workload, const char *name)
 {
     ofl_plan *plan = NULL;
@@ -312,6 +335,7 @@ static void plan_seed(const ofl_model *model, const ofl_machine *machine, const 
     assert_ok(ofl_plan_make(model, machine, workload, &plan));
     assert_ok(ofl_plan_to_json(plan, &text));
     text_seed("plan", name, text);
+    if (strcmp(name, "latency") == 0) changed_plans(text);
     ofl_string_free(text);
     ofl_plan_destroy(plan);
 }
