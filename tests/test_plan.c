@@ -1,7 +1,13 @@
 /* The planner's answers: known numbers, refusals, tiers, tensor classes. */
 #include "plan_models.h"
 
+#include <ofload/ofload.h>
+
 #include "plan/plan_state.h"
+
+/* These stand inside other public structs: one more field would move what comes behind them. */
+_Static_assert(sizeof(ofl_step_shape) == 24 && sizeof(ofl_step_estimate) == 56, "the layout of a step's shape and estimate is frozen");
+_Static_assert(sizeof(ofl_view_slice) == 40 && sizeof(ofl_step_item) == 48, "arrays of these cross the API");
 
 /* The published experiment: 13 of 28 layers resident, 0.46 tokens/s, 27.4 for 60 at once. */
 static void test_published_experiment(void **state)

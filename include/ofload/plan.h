@@ -110,7 +110,8 @@ typedef struct ofl_unit {
     double compute_seconds;  /* at the planned step */
 } ofl_unit;
 
-typedef struct ofl_step_shape { /* what a step does; field for field what the front puts in ofl_step */
+/* What a step does. Frozen layout, as that of the estimate: both stand inside other structs (ofl_forecast, ofl_step). */
+typedef struct ofl_step_shape {
     uint32_t struct_size;
     uint32_t tokens;       /* all, decode and prefill */
     uint32_t logits_rows;
