@@ -271,6 +271,58 @@ static void test_gathered_rows_stay_pinned(void **state)
     }
 }
 
+/* A tied head that cannot be pinned stays on the device, where it needs no host memory. */
+static void test_tied_head_stays_where_it_cannot_be_pinned(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(smol135m());
+    ofl_machine *machine = test_machine(200e6, 4e9, 0, 10e9, 1e12, 0);
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 256};
+    assert_ok(ofl_machine_set(machine, OFL_FIGURE_PINNABLE, 1e6, OFL_SOURCE_GIVEN));
+    assert_ok(ofl_machine_set(machine, OFL_FIGURE_HOST, 1e9, OFL_SOURCE_GIVEN));
+    ofl_plan *plan = plan_of(model, machine, &w);
+    uint32_t first, count;
+    assert_ok(ofl_plan_tensor_slices(plan, ofl_model_tensor_count(model) - 1, &first, &count));
+    for (uint32_t i = first; i < first + count; i++) {
+        ofl_slice s = {.struct_size = sizeof s};
+        assert_ok(ofl_plan_slice_get(plan, i, &s));
+        assert_int_equal(s.tier, OFL_TIER_DEVICE);
+    }
+    assert_true(read_plan(plan).budget.pageable_bytes > 0);
+    ofl_plan_destroy(plan);
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
+/* Where the device is tiny, so are the parts: down to 16 KiB before anything is refused; with more memory never less stays. */
+static void test_tiny_devices_take_tiny_parts(void **state)
+{
+    (void)state;
+    test_shape shape = {2, 256, 4, 2, 64, 1600, 2000, 0, 0, OFL_DTYPE_BF16};
+    ofl_model *model = test_model(shape);
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 64, .force_headroom = 1, .prefill_chunk_tokens = 16};
+    uint64_t last = 0, plans = 0;
+    for (uint32_t vram = 900000; vram < 2600000; vram += 20000) {
+        ofl_machine *machine = test_machine(vram, 4e9, 1e-6, 10e9, 1e12, 0);
+        ofl_plan *plan = NULL;
+        ofl_status status = ofl_plan_make(model, machine, &w, &plan);
+        if (status == OFL_OK) {
+            ofl_budget b = read_plan(plan).budget;
+            assert_ok(ofl_plan_check(plan, model));
+            if (plans++ == 0) assert_true(b.ring_bytes < 128 << 10 && read_plan(plan).settings.part_bytes < 64 << 10);
+            assert_true(b.resident_bytes + 8192 >= last);
+            last = b.resident_bytes;
+        } else {
+            assert_int_equal(status, OFL_ERROR_NO_FIT);
+            assert_int_equal(plans, 0);
+        }
+        ofl_plan_destroy(plan);
+        ofl_machine_destroy(machine);
+    }
+    assert_true(plans > 20 && plans < 85);
+    ofl_model_destroy(model);
+}
+
 /* The figures of a refusal are those of the count that it speaks of. */
 static void test_refusals_name_what_they_speak_of(void **state)
 {
@@ -282,7 +334,7 @@ static void test_refusals_name_what_they_speak_of(void **state)
     assert_status(ofl_plan_make(model, machine, &w, &plan), OFL_ERROR_NO_FIT);
     assert_non_null(strstr(ofl_error_message(), "not even one sequence"));
     assert_non_null(strstr(ofl_error_message(), "KV 94.372 MB"));
-    assert_ok(ofl_machine_set(machine, OFL_FIGURE_VRAM, 200e6, OFL_SOURCE_GIVEN));
+    assert_ok(ofl_machine_set(machine, OFL_FIGURE_VRAM, 180e6, OFL_SOURCE_GIVEN));
     assert_status(ofl_plan_make(model, machine, &w, &plan), OFL_ERROR_NO_FIT);
     assert_non_null(strstr(ofl_error_message(), "at most 1 sequence"));
     ofl_machine_destroy(machine);
@@ -386,6 +438,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_classes_and_slices),
     cmocka_unit_test(test_host_tiers_fill_in_order),
     cmocka_unit_test(test_gathered_rows_stay_pinned),
+    cmocka_unit_test(test_tied_head_stays_where_it_cannot_be_pinned),
+    cmocka_unit_test(test_tiny_devices_take_tiny_parts),
     cmocka_unit_test(test_refusals_name_what_they_speak_of),
     cmocka_unit_test(test_experts_and_unused),
     cmocka_unit_test(test_quantised_model),

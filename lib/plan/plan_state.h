@@ -11,7 +11,8 @@
 #define OFL_KV_BLOCK_TOKENS 16u
 #define OFL_COPY_BYTES (UINT64_C(32) << 20)  /* a bigger piece is copied in several goes, so that others get their turn on the link */
 #define OFL_PART_LARGEST (UINT64_C(32) << 20)
-#define OFL_PART_SMALLEST (UINT64_C(256) << 10)
+#define OFL_PART_FINE (UINT64_C(256) << 10)    /* the smallest that is chosen where there is room, … */
+#define OFL_PART_SMALLEST (UINT64_C(16) << 10) /* … and where the ring has none for a larger one */
 #define OFL_CHUNK_LARGEST 512u
 #define OFL_CHUNK_SMALLEST 16u
 #define OFL_NO_UNIT UINT32_MAX
@@ -208,6 +209,7 @@ typedef struct ofl_plan_search {
     uint64_t small_bytes, movable_bytes, workspace_elements;
     ofl_unit_load block, head;
     ofl_forced_layers forced;
+    bool tied; /* a tensor is both dense and looked up */
 } ofl_plan_search;
 
 /* The division of the device's memory for a number of sequences. */

@@ -56,6 +56,7 @@ ofl_status ofl_plan_search_open(const ofl_plan_facts *facts, const ofl_plan_wish
     if (status != OFL_OK) return status;
     s.least_ring = cut.largest_unit;
     s.small_bytes = cut.small_bytes;
+    for (uint64_t i = 0; i < facts->tensor_count; i++) s.tied |= facts->tensors[i].also_lookup;
     s.movable_bytes = cut.movable_bytes;
     for (uint64_t i = 0; i < cut.unit_count; i++) add_load(cut.loads[i].head ? &s.head : &s.block, &cut.loads[i]);
     if (wish->cut == OFL_CUT_AUTO && s.largest_part != s.smallest_part) { /* the largest parts need the largest workspace */
@@ -135,7 +136,7 @@ static uint64_t best_part(const ofl_plan_search *s, uint64_t streamed)
     double start = s->facts->figures[OFL_FIGURE_COPY_START] + UNIT_SECONDS;
     double part = sqrt((double)streamed * start * s->facts->figures[OFL_FIGURE_LINK] / RING_PIECES);
     part = fmin(fmax(part, (double)ofl_min_u64(PART_COMMON, streamed / (RING_PIECES * RING_SHARE))), (double)s->largest_part);
-    return part_size_below(s, ofl_max_u64((uint64_t)part, s->smallest_part));
+    return part_size_below(s, ofl_max_u64((uint64_t)part, ofl_max_u64(s->smallest_part, OFL_PART_FINE)));
 }
 
 static void choose_ring(const ofl_plan_search *s, ofl_plan_room *room)

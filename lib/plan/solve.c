@@ -138,6 +138,11 @@ static ofl_status try_part(const ofl_plan_search *s, const ofl_plan_room *room, 
     draft->resident_bytes = room->resident;
     draft->keep = OFL_KEEP_NONE;
     if (status == OFL_OK) status = try_one(s, draft, best);
+    if (status == OFL_ERROR_NO_FIT && s->tied) { /* streamed, its rows must be pinned; resident, they need no host memory */
+        draft->keep = OFL_KEEP_HEAD;
+        ofl_status kept = try_one(s, draft, best);
+        return kept == OFL_OK && best->cost == INFINITY ? status : kept;
+    }
     if (status == OFL_OK && !room->whole && !quick && !best->at_bound) {
         draft->keep = OFL_KEEP_ODD;
         status = try_one(s, draft, best);
@@ -183,6 +188,7 @@ static uint64_t next_smaller(uint64_t part) { return part % 3 == 0 ? part / 3 * 
 static ofl_status try_other_parts(const ofl_plan_search *s, const ofl_plan_room *room, choice *best)
 {
     ofl_status status = OFL_OK;
+    uint64_t least = ofl_max_u64(ofl_max_u64(s->smallest_part, room->part / 2), ofl_min_u64(room->part, OFL_PART_FINE));
     if (best->at_bound && best->compute_bound) return OFL_OK;
     if (best->at_bound) {
         for (uint64_t part = next_larger(room->part); status == OFL_OK && part <= room->ring / 2 && part <= s->largest_part;
@@ -190,7 +196,7 @@ static ofl_status try_other_parts(const ofl_plan_search *s, const ofl_plan_room 
             status = try_part(s, room, part, false, best);
         return status;
     }
-    for (uint64_t part = next_smaller(room->part); status == OFL_OK && part >= s->smallest_part && part >= room->part / 2;
+    for (uint64_t part = next_smaller(room->part); status == OFL_OK && part >= least;
          part = next_smaller(part))
         status = try_part(s, room, part, false, best);
     return status;
