@@ -51,8 +51,9 @@ static ofl_status advise_batch(const ofl_plan_search *search, ofl_plan *plan)
     if (plan->draft.settings.objective == OFL_THROUGHPUT || !plan->forecast.link_bound) return OFL_OK;
     ofl_status status = ofl_plan_solve_throughput(search, &sequences, &rate);
     if (status != OFL_OK || rate < 1.1 * plan->forecast.tokens_per_second) return status;
-    return say(plan, ofl_format("for a long queue: the throughput objective reaches %.3g tokens/s with %u sequences of %llu tokens at once",
-                                rate, sequences, (unsigned long long)plan->draft.settings.context_tokens));
+    return say(plan, ofl_format("for a long queue: the throughput objective reaches %.*f tokens/s with %u sequences of %llu tokens at once",
+                                rate >= 99.95 ? 0 : rate >= 9.995 ? 1 : 2, rate, sequences,
+                                (unsigned long long)plan->draft.settings.context_tokens));
 }
 
 static ofl_status advise_context(ofl_plan *plan)

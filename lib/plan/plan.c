@@ -1,5 +1,4 @@
 /* The plan as its users see it. */
-#include "base/once.h"
 #include "plan/plan_state.h"
 
 #include <string.h>
@@ -41,20 +40,6 @@ ofl_status ofl_plan_make(const ofl_model *model, const ofl_machine *machine, con
     if (status == OFL_OK) *out = plan;
     else ofl_plan_destroy(plan);
     return status;
-}
-
-static void identify(void *context)
-{
-    ofl_plan *plan = context;
-    ofl_plan_hash(plan, plan->identity);
-}
-
-const char *ofl_plan_identity(const ofl_plan *plan)
-{
-    if (plan == NULL) return "";
-    ofl_plan *mine = (ofl_plan *)plan; /* a value still: it is the same whenever it is made */
-    ofl_once(&mine->identified, identify, mine);
-    return plan->identity;
 }
 
 const char *ofl_plan_model_identity(const ofl_plan *plan) { return plan != NULL ? plan->facts.model_identity : ""; }

@@ -242,8 +242,6 @@ ofl_status ofl_plan_forecast_make(const ofl_plan_search *search, ofl_plan *plan)
 ofl_status ofl_plan_advise(const ofl_plan_search *search, ofl_plan *plan);
 /* names.c: names of units, slices of tensors. */
 ofl_status ofl_plan_finish(ofl_plan *plan);
-/* plan_write.c: SHA-256 of its JSON without this identity. */
-void ofl_plan_hash(const ofl_plan *plan, char hex_out[OFL_SHA256_HEX]);
 /* names.c */
 void ofl_plan_index_tensors(ofl_plan *plan);
 /* check.c: do slices, units and sums agree with each other? Written apart from what made them. `status` is what a contradiction is reported

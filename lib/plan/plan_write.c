@@ -1,4 +1,5 @@
 /* A plan as JSON, schema ofload.plan/1: what people and programs read, and all that a plan read back needs. */
+#include "base/once.h"
 #include "plan/json_text.h"
 #include "plan/plan_state.h"
 
@@ -266,7 +267,8 @@ static void write_plan(ofl_json_text *t, const ofl_plan *plan, bool with_identit
     ofl_json_close(t, '{');
 }
 
-void ofl_plan_hash(const ofl_plan *plan, char hex_out[OFL_SHA256_HEX])
+/* SHA-256 of its JSON without this identity. */
+static void hash_plan(const ofl_plan *plan, char hex_out[OFL_SHA256_HEX])
 {
     char buffer[4096];
     ofl_sha256 hash;
@@ -275,6 +277,20 @@ void ofl_plan_hash(const ofl_plan *plan, char hex_out[OFL_SHA256_HEX])
     write_plan(&text, plan, false);
     ofl_json_hash_rest(&text);
     ofl_sha256_finish_hex(&hash, hex_out);
+}
+
+static void identify(void *context)
+{
+    ofl_plan *plan = context;
+    hash_plan(plan, plan->identity);
+}
+
+const char *ofl_plan_identity(const ofl_plan *plan)
+{
+    if (plan == NULL) return "";
+    ofl_plan *mine = (ofl_plan *)plan; /* a value still: it is the same whenever it is made */
+    ofl_once(&mine->identified, identify, mine);
+    return plan->identity;
 }
 
 ofl_status ofl_plan_to_json(const ofl_plan *plan, char **json_out)
