@@ -45,16 +45,23 @@ static bool is_gathered(const ofl_plan_facts *facts, const ofl_plan_cut *cut, co
     return false;
 }
 
-/* Moves units of one tier to the next lower one until no more than `room` is left there, evenly over the execution order. */
+static bool may_leave(const ofl_plan_facts *facts, const ofl_plan_cut *cut, const ofl_unit *unit, ofl_tier from)
+{
+    return unit->piece_bytes != 0 && ofl_plan_unit_tier(cut, unit) == from && !is_gathered(facts, cut, unit);
+}
+
+/* Moves units of one tier to the next lower one until no more than `room` is left there, evenly over the execution order; what then still is too much
+ * goes in that order. */
 static void demote(const ofl_plan_facts *facts, ofl_plan_cut *cut, ofl_tier from, uint64_t room)
 {
-    uint64_t there = tier_bytes(cut, from);
-    if (there <= room) return;
-    double credit = 0, rate = (double)(there - room) / (double)there, threshold = 0.5;
-    for (int walk = 0; walk < 2 && there > room; walk++, threshold = -1) {
+    uint64_t there = tier_bytes(cut, from), movable = 0;
+    for (uint64_t i = 0; i < cut->unit_count; i++) movable += may_leave(facts, cut, &cut->units[i], from) ? cut->units[i].piece_bytes : 0;
+    if (there <= room || movable == 0) return;
+    double credit = 0, rate = (double)(there - room) / (double)movable, threshold = 0.5;
+    for (int walk = 0; walk < 2 && there > room; walk++, threshold = -INFINITY) {
         for (uint64_t i = 0; i < cut->unit_count && there > room; i++) {
             const ofl_unit *unit = &cut->units[i];
-            if (unit->piece_bytes == 0 || ofl_plan_unit_tier(cut, unit) != from || is_gathered(facts, cut, unit)) continue;
+            if (!may_leave(facts, cut, unit, from)) continue;
             credit += rate * (double)unit->piece_bytes;
             if (credit < threshold * (double)unit->piece_bytes) continue;
             credit -= (double)unit->piece_bytes;
