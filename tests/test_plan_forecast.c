@@ -209,6 +209,40 @@ static void test_sequences_are_chosen_with_the_tiers(void **state)
     ofl_model_destroy(model);
 }
 
+static double band_of(const ofl_model *model, const ofl_machine *machine, const ofl_workload *w)
+{
+    return plan_once(model, machine, w).forecast.error_band_percent;
+}
+
+/* Never below 3 %; near the knee the side that is known worse counts; compute that is only assumed counts wherever twice of it would bind. */
+static void test_error_band(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(qwen7b());
+    ofl_machine *machine = test_machine(12.49e9, 3.26e9, 5e-6, 360e9, 51e12, 0.75e9);
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 512};
+    assert_true(band_of(model, machine, &w) == 4); /* as given */
+    assert_ok(ofl_machine_set(machine, OFL_FIGURE_LINK, 3.26e9, OFL_SOURCE_MEASURED));
+    assert_true(band_of(model, machine, &w) == 3);
+    planned p = plan_once(model, machine, &w);
+    double link = p.forecast.step.link_seconds, element = link / 7.07e9; /* seconds per element at which compute meets link, about */
+    ofl_compute_point near = {1, 0.95 * element}, beyond = {1, 1.5 * element};
+    w.compute_point_count = 1;
+    w.compute_points = &near;
+    assert_true(band_of(model, machine, &w) == 5);
+    w.compute_points = &beyond;
+    assert_true(band_of(model, machine, &w) == 5);
+    w.compute_point_count = 0;
+    double slow = 360e9 * p.forecast.step.compute_seconds / link; /* compute takes as long as the link */
+    for (int i = 0; i < 2; i++) {
+        assert_ok(ofl_machine_set(machine, OFL_FIGURE_DEVICE_BANDWIDTH, slow / (i ? 0.8 : 0.4), OFL_SOURCE_ASSUMED));
+        double band = band_of(model, machine, &w);
+        assert_true(i ? band > OFL_BAND_ASSUMED : band == 3);
+    }
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
 static void test_advice_is_computed(void **state)
 {
     (void)state;
@@ -219,7 +253,7 @@ static void test_advice_is_computed(void **state)
     w.objective = OFL_THROUGHPUT;
     planned queue = plan_once(model, machine, &w);
     char wanted[128];
-    (void)snprintf(wanted, sizeof wanted, "the throughput objective reaches %.3g tokens/s with %u sequences of 512 tokens", queue.forecast.tokens_per_second,
+    (void)snprintf(wanted, sizeof wanted, "the throughput objective reaches %.1f tokens/s with %u sequences of 512 tokens", queue.forecast.tokens_per_second,
                    queue.settings.sequences);
     assert_true(advises(plan, "8.5 bits (Q8_0) fit whole: 7.513 GB"));
     assert_true(advises(plan, wanted)); /* what that plan says itself */
@@ -246,6 +280,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_head_computes_by_logits_rows),
     cmocka_unit_test(test_rows_by_sequences),
     cmocka_unit_test(test_advice_is_computed),
+    cmocka_unit_test(test_error_band),
     cmocka_unit_test(test_band_and_warning_agree),
     cmocka_unit_test(test_sequences_are_chosen_with_the_tiers),
 };

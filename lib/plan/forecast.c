@@ -32,19 +32,29 @@ static double link_band(const ofl_plan_facts *facts, const ofl_budget *budget)
     return band;
 }
 
-#define BAND_SHARED 5 /* the simulated link's copies and the compute share the processor */
+#define BAND_LEAST 3      /* of any forecast: start costs and contention vary, however well the rates are known */
+#define BAND_SHARED 5     /* the simulated link's copies and the compute share the processor */
+#define NEAR_THE_KNEE 0.9 /* of the bound: which side binds is not known */
+#define REACH_ASSUMED 100 /* percent: so much longer the compute may take where its rates are only assumed, before it is said not to matter */
 
-/* The side that binds counts; where both come near, the worse of the two, but the other by as much as it reaches into the step. */
+bool ofl_plan_compute_is_assumed(const ofl_plan_facts *facts)
+{
+    return facts->point_count == 0 && (facts->sources[OFL_FIGURE_DEVICE_FLOPS] <= OFL_SOURCE_ASSUMED ||
+                                       facts->sources[OFL_FIGURE_DEVICE_BANDWIDTH] <= OFL_SOURCE_ASSUMED);
+}
+
+/* The side that binds counts, near the knee the worse of the two; else the other by as much as it may reach into the step. */
 static double error_band(const ofl_plan_facts *facts, const ofl_budget *budget, const ofl_step_estimate *step)
 {
-    double bound = step->bound_seconds;
+    double bound = step->bound_seconds, link = link_band(facts, budget), compute = compute_band(facts);
     if (bound <= 0) return 100;
-    double link = link_band(facts, budget), compute = compute_band(facts),
-           binding = step->link_seconds >= step->compute_seconds ? link : compute;
+    double binding = step->link_seconds >= step->compute_seconds ? link : compute;
+    if (fmin(step->link_seconds, step->compute_seconds) >= NEAR_THE_KNEE * bound) binding = fmax(link, compute);
+    double reach = ofl_plan_compute_is_assumed(facts) ? REACH_ASSUMED : compute;
     double link_over = step->link_seconds * (100 + link) / bound - 100,
-           compute_over = step->compute_seconds * (100 + compute) / bound - 100;
+           compute_over = fmin(step->compute_seconds * (100 + reach) / bound - 100, compute);
     if (facts->simulated && facts->point_count != 0) binding = fmax(binding, BAND_SHARED);
-    return fmax(binding, fmax(link_over, compute_over));
+    return fmax(fmax(binding, BAND_LEAST), fmax(link_over, compute_over));
 }
 
 static double compute_seconds(const ofl_plan_facts *facts, const ofl_plan_draft *draft, uint32_t tokens)

@@ -114,8 +114,10 @@ static void read_machine(reader *r)
     f->simulated = ofl_read_flag(o, "simulated");
     for (int i = 0; i < OFL_FIGURE_COUNT && r->json.status == OFL_OK; i++) {
         const char *key = ofl_figure_key((ofl_figure)i);
+        f->sources[i] = OFL_SOURCE_NONE;
+        if (cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(o, key)) && cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(sources, key))) continue;
         f->sources[i] = (ofl_source)ofl_read_kind(&r->json, sources, key, source_name);
-        if (f->sources[i] != OFL_SOURCE_NONE) f->figures[i] = ofl_read_real(&r->json, o, key);
+        f->figures[i] = ofl_read_real(&r->json, o, key);
     }
     if (r->json.status == OFL_OK && (f->sources[OFL_FIGURE_VRAM] == OFL_SOURCE_NONE || !(f->figures[OFL_FIGURE_LINK] > 0)))
         ofl_read_refuse(&r->json, "the machine has no memory or no link");

@@ -237,6 +237,7 @@ ofl_status ofl_plan_solve_throughput(const ofl_plan_search *search, uint32_t *se
 
 /* forecast.c */
 #define OFL_BAND_ASSUMED 30 /* percent by which a rate that is only assumed may be off */
+bool ofl_plan_compute_is_assumed(const ofl_plan_facts *facts);
 ofl_status ofl_plan_forecast_make(const ofl_plan_search *search, ofl_plan *plan);
 /* advice.c */
 ofl_status ofl_plan_advise(const ofl_plan_search *search, ofl_plan *plan);

@@ -202,8 +202,8 @@ ofl_status ofl_plan_cut_make(const ofl_plan_facts *facts, uint64_t part_bytes, o
     ofl_plan_cut cut = {.part_bytes = part_bytes};
     uint64_t most = most_slices(facts, part_bytes);
     if (most > facts->tensor_count + UNITS_POSSIBLE)
-        return ofl_fail(OFL_ERROR_ARGUMENT, "plan: parts of %llu bytes make more than %u units of this model; give a larger part size",
-                        (unsigned long long)part_bytes, UNITS_POSSIBLE);
+        return ofl_fail(OFL_ERROR_ARGUMENT, "plan: parts of %s make more than %u units of this model; give a larger part size",
+                        ofl_bytes_text(part_bytes).text, UNITS_POSSIBLE);
     cutter c = {.facts = facts, .cut = &cut, .block = OFL_BLOCK_INPUT};
     c.compute_dtype = compute_type == OFL_COMPUTE_F32 ? OFL_DTYPE_F32 : OFL_DTYPE_BF16;
     if (!ofl_grow((void **)&cut.slices, &cut.slice_capacity, most, sizeof *cut.slices)) goto failed;
