@@ -1,18 +1,23 @@
-/* A device: memory, streams, events, copies. Two back ends: "cuda:N" (the CUDA Runtime) and "sim:…" (this machine's own memory behind a modelled link).
+/* A device: memory, streams, events, copies. Two back ends: "cuda:N" (the CUDA Runtime) and "sim:…" (this machine's own memory behind a
+ * modelled link).
  *
- * A spec of the simulated device: sim:KEY=VALUE,…   vram=SIZE (needed)  h2d=RATE (needed)  h2d_pageable=RATE (default h2d)  d2h=RATE (default h2d)
- *   start=SECONDS per copy, e.g. 5us (default 0)  clock=wall|virtual (default wall)  order=SEED (any legal order, seeded; default 0 = submission order)
+ * A spec of the simulated device: sim:KEY=VALUE,…
+ *   vram=SIZE (needed)  h2d=RATE (needed)  h2d_pageable=RATE (default h2d)  d2h=RATE (default h2d)
+ *   start=SECONDS per copy, e.g. 5us (default 0)  clock=wall|virtual (default wall)
+ *   order=SEED (any legal order, seeded; default 0 = submission order)
  *   runtime=SIZE already taken by a pretended context (default 0)  pinnable=SIZE (default: no limit)
  *
- * "cuda:N" counts as the CUDA Runtime does; "cuda:GPU-UUID" and "cuda:DOMAIN:BUS:DEVICE.FUNCTION" name a device by identity. Each call makes the device current
- * for the calling thread.
+ * "cuda:N" counts as the CUDA Runtime does; "cuda:GPU-UUID" and "cuda:DOMAIN:BUS:DEVICE.FUNCTION" name a device by identity. Each call
+ * makes the device current for the calling thread.
  *
- * Streams: an ofl_stream * is the back end's own handle. On "cuda" it is a cudaStream_t cast, and any cudaStream_t may be passed (the legacy default stream as
- * cudaStreamLegacy, since NULL means "the calling thread"). Work in one stream runs in order; streams are ordered among each other by events alone.
+ * Streams: an ofl_stream * is the back end's own handle. On "cuda" it is a cudaStream_t cast, and any cudaStream_t may be passed (the
+ * legacy default stream as cudaStreamLegacy, since NULL means "the calling thread"). Work in one stream runs in order; streams are
+ * ordered among each other by events alone.
  *
- * The virtual clock is the host's: it moves by ofl_sim_elapse, by waits (to the end of what is waited for), by pageable copies, and by a poll that is repeated while
- * nothing else was queued and no time passed (to the next event, so that polling loops end). All threads share it. Pageable copies to the host run at the lower
- * of d2h and h2d_pageable. With order=SEED operations may also be held back at random: times are then longer than the rates alone say.
+ * The virtual clock is the host's: it moves by ofl_sim_elapse, by waits (to the end of what is waited for), by pageable copies, and by a
+ * poll that is repeated while nothing else was queued and no time passed (to the next event, so that polling loops end). All threads
+ * share it. Pageable copies to the host run at the lower of d2h and h2d_pageable. With order=SEED operations may also be held back at
+ * random: times are then longer than the rates alone say.
  *
  * Threads: every function may be called from any thread; one stream or event must not be used by two threads at once. */
 #ifndef OFLOAD_DEVICE_H
@@ -60,7 +65,8 @@ OFL_API void ofl_device_close(ofl_device *device);
 OFL_API ofl_status ofl_device_info_get(const ofl_device *device, ofl_device_info *out);
 OFL_API ofl_status ofl_device_memory_get(ofl_device *device, ofl_memory_info *out);
 
-/* Device memory, 256-byte aligned. bytes > 0. OFL_ERROR_DEVICE_MEMORY with bytes needed and there. free: waits for work that uses it (drain first). */
+/* Device memory, 256-byte aligned. bytes > 0. OFL_ERROR_DEVICE_MEMORY with bytes needed and there. free: waits for work that uses it
+ * (drain first). */
 OFL_API ofl_status ofl_device_alloc(ofl_device *device, uint64_t bytes, void **out);
 OFL_API void ofl_device_free(ofl_device *device, void *pointer);
 /* Page-locked host memory, page aligned, mapped so that the device can read it. OFL_ERROR_PINNED_MEMORY. */
@@ -74,7 +80,8 @@ OFL_API ofl_status ofl_device_host_address(ofl_device *device, const void *host,
 
 OFL_API ofl_status ofl_stream_create(ofl_device *device, ofl_stream **out);
 OFL_API void ofl_stream_destroy(ofl_device *device, ofl_stream *stream); /* after ofl_stream_wait */
-OFL_API ofl_status ofl_stream_wait(ofl_device *device, ofl_stream *stream); /* blocks the host until its work is done; reports its failures */
+/* Blocks the host until its work is done; reports its failures. */
+OFL_API ofl_status ofl_stream_wait(ofl_device *device, ofl_stream *stream);
 /* OFL_OK: all done; OFL_NOT_READY. */
 OFL_API ofl_status ofl_stream_query(ofl_device *device, ofl_stream *stream);
 /* Later work in `stream` waits until `event`'s last record is reached. A never-recorded event counts as reached. */
@@ -86,15 +93,17 @@ OFL_API ofl_status ofl_event_record(ofl_device *device, ofl_event *event, ofl_st
 OFL_API ofl_status ofl_event_query(ofl_device *device, ofl_event *event); /* OFL_OK or OFL_NOT_READY */
 OFL_API ofl_status ofl_event_wait(ofl_device *device, ofl_event *event);  /* blocks the host */
 
-/* Queues a copy in `stream`. `memory` says what the host side is; with OFL_HOST_PINNED the call does not wait, and both sides must stay valid until it is done.
- * OFL_ERROR_ARGUMENT: said to be pinned, but not page-locked (by ofl_device_host_alloc or _register, on cuda also by the caller's own means);
- * or (sim) the device side is not in one allocation.
+/* Queues a copy in `stream`. `memory` says what the host side is; with OFL_HOST_PINNED the call does not wait, and both sides must stay
+ * valid until it is done.
+ * OFL_ERROR_ARGUMENT: said to be pinned, but not page-locked (by ofl_device_host_alloc or _register, on cuda also by the caller's own
+ * means); or (sim) the device side is not in one allocation.
  * OFL_HOST_PAGEABLE: the host side may be used again when the call returns; on sim the copy is done then. 0 bytes: nothing. */
 OFL_API ofl_status ofl_copy(ofl_device *device, ofl_stream *stream, ofl_direction direction, void *to, const void *from, uint64_t bytes,
                             ofl_host_memory memory);
 
 /* Simulated devices only (else OFL_ERROR_UNSUPPORTED). Runs function(context) in the stream as a kernel would run (NULL: only time passes);
- * it takes `seconds` of device time: exactly so on the virtual clock, at least so on the wall clock. The function must not call the device. */
+ * it takes `seconds` of device time: exactly so on the virtual clock, at least so on the wall clock. The function must not call the
+ * device. */
 OFL_API ofl_status ofl_sim_launch(ofl_device *device, ofl_stream *stream, void (*function)(void *), void *context, double seconds);
 /* The calling thread computed for `seconds`: moves its virtual time on. On the wall clock: nothing (time has passed by itself). */
 OFL_API ofl_status ofl_sim_elapse(ofl_device *device, double seconds);

@@ -2,11 +2,13 @@
  *
  *   for each step: for each unit in order: acquire(unit) → put work on the stream → release(unit)
  *
- * With a stream, acquire and release never block the host when the sources are pinned: order is made by events. With stream = NULL the calling thread is the
- * consumer: acquire returns when the bytes are there, release counts at once.
- * Units may be acquired out of order, skipped or repeated: slower, never wrong. The order of the last step is what is prefetched, across the step boundary.
+ * With a stream, acquire and release never block the host when the sources are pinned: order is made by events. With stream = NULL the
+ * calling thread is the consumer: acquire returns when the bytes are there, release counts at once.
+ * Units may be acquired out of order, skipped or repeated: slower, never wrong. The order of the last step is what is prefetched, across
+ * the step boundary.
  *
- * Threads: one engine is used by one thread at a time; several engines may share a device. No allocation and no host wait once running (pinned sources). */
+ * Threads: one engine is used by one thread at a time; several engines may share a device. No allocation and no host wait once running
+ * (pinned sources). */
 #ifndef OFLOAD_ENGINE_H
 #define OFLOAD_ENGINE_H
 
@@ -59,11 +61,13 @@ typedef struct ofl_engine_stats {
 
 /* Checks plan against model and device, then allocates and loads: each byte of the model's files is read once. options may be NULL.
  * OFL_ERROR_MISMATCH, _DEVICE_MEMORY (refused before anything is allocated), _PINNED_MEMORY, _IO, _CANCELLED. */
-OFL_API ofl_status ofl_engine_open(const ofl_plan *plan, const ofl_model *model, ofl_device *device, const ofl_engine_options *options, ofl_engine **out);
+OFL_API ofl_status ofl_engine_open(const ofl_plan *plan, const ofl_model *model, ofl_device *device, const ofl_engine_options *options,
+                                   ofl_engine **out);
 /* Waits for copies in flight, then frees. plan, model and device must outlive it. NULL is allowed. */
 OFL_API void ofl_engine_close(ofl_engine *engine);
 
-/* Device pointers of a unit, valid for work put on `stream` until release. At most as many units may be held as fit in the ring; one always does.
+/* Device pointers of a unit, valid for work put on `stream` until release. At most as many units may be held as fit in the ring; one
+ * always does.
  * OFL_ERROR_STATE: already held, or the ring is full of held units. */
 OFL_API ofl_status ofl_engine_acquire(ofl_engine *engine, uint32_t unit, ofl_stream *stream, ofl_view *out);
 OFL_API ofl_status ofl_engine_release(ofl_engine *engine, uint32_t unit, ofl_stream *stream);
@@ -72,8 +76,8 @@ OFL_API ofl_status ofl_engine_step_end(ofl_engine *engine);
 
 /* The permanent device address of a resident slice's rows; OFL_ERROR_NOT_FOUND when the tensor is not resident whole (no new sentence). */
 OFL_API ofl_status ofl_engine_resident(ofl_engine *engine, uint32_t tensor, const void **out);
-/* Addresses, readable by the device, of single rows of a lookup (or also_lookup) tensor: rows[i] → out[i]. Rows are resident or in pinned (mapped) host memory.
- * Valid for the engine's life. OFL_ERROR_ARGUMENT: row out of range, or no lookup tensor. */
+/* Addresses, readable by the device, of single rows of a lookup (or also_lookup) tensor: rows[i] → out[i]. Rows are resident or in pinned
+ * (mapped) host memory. Valid for the engine's life. OFL_ERROR_ARGUMENT: row out of range, or no lookup tensor. */
 OFL_API ofl_status ofl_engine_rows(ofl_engine *engine, uint32_t tensor, const uint32_t *rows, uint32_t count, const void **out);
 
 OFL_API ofl_status ofl_engine_stats_get(const ofl_engine *engine, ofl_engine_stats *out);

@@ -3,7 +3,8 @@
  *
  *   submit … ; while (next_step == OFL_OK) { run it; commit }
  *
- * Every admitted request can finish: admission counts its KV to the end (prompt + most new tokens, in whole blocks). Nothing is ever evicted or recomputed.
+ * Every admitted request can finish: admission counts its KV to the end (prompt + most new tokens, in whole blocks). Nothing is ever
+ * evicted or recomputed.
  * Threads: one at a time. */
 #ifndef OFLOAD_FRONT_H
 #define OFLOAD_FRONT_H

@@ -95,7 +95,14 @@ typedef enum ofl_rope_pairing {
     OFL_ROPE_INTERLEAVED /* element 2i turns with 2i + 1 */
 } ofl_rope_pairing;
 
-typedef enum ofl_rope_scaling { OFL_ROPE_NONE, OFL_ROPE_LINEAR, OFL_ROPE_LLAMA3, OFL_ROPE_YARN, OFL_ROPE_LONGROPE, OFL_ROPE_DYNAMIC } ofl_rope_scaling;
+typedef enum ofl_rope_scaling {
+    OFL_ROPE_NONE,
+    OFL_ROPE_LINEAR,
+    OFL_ROPE_LLAMA3,
+    OFL_ROPE_YARN,
+    OFL_ROPE_LONGROPE,
+    OFL_ROPE_DYNAMIC
+} ofl_rope_scaling;
 
 /* The numbers a forward pass and a planner need. 0 where a model has no such thing. */
 typedef struct ofl_model_shape {
@@ -163,7 +170,8 @@ OFL_API ofl_model_format ofl_model_format_get(const ofl_model *model);
 OFL_API const char *ofl_model_path(const ofl_model *model);         /* as opened; "" for a built one */
 OFL_API const char *ofl_model_name(const ofl_model *model);         /* never NULL */
 OFL_API const char *ofl_model_architecture(const ofl_model *model); /* GGUF's name: "llama", "qwen2", … */
-OFL_API const char *ofl_model_identity(const ofl_model *model);     /* 64 hex digits: SHA-256 of the headers (names, shapes, types, offsets, sizing keys) */
+/* 64 hex digits: SHA-256 of the headers (names, shapes, types, offsets, sizing keys). */
+OFL_API const char *ofl_model_identity(const ofl_model *model);
 OFL_API ofl_status ofl_model_shape_get(const ofl_model *model, ofl_model_shape *out); /* out->struct_size set by the caller */
 
 /* Things worth telling the user (a default that was used, a file that was ignored): sentences. */
@@ -175,7 +183,8 @@ OFL_API uint32_t ofl_model_tensor_count(const ofl_model *model);
 OFL_API ofl_status ofl_model_tensor_get(const ofl_model *model, uint32_t index, ofl_tensor_info *out);
 /* First tensor with this role in this block. OFL_NOT_READY is never returned; OFL_ERROR_NOT_FOUND sets no new sentence. */
 OFL_API ofl_status ofl_model_tensor_find(const ofl_model *model, int32_t block, ofl_tensor_role role, uint32_t *index_out);
-/* Copies bytes [offset, offset + bytes) of a tensor's data to host memory; blocks for the read. OFL_ERROR_IO, OFL_ERROR_ARGUMENT (range). */
+/* Copies bytes [offset, offset + bytes) of a tensor's data to host memory; blocks for the read. OFL_ERROR_IO, OFL_ERROR_ARGUMENT
+ * (range). */
 OFL_API ofl_status ofl_model_tensor_read(const ofl_model *model, uint32_t index, uint64_t offset, uint64_t bytes, void *to);
 /* The caller's own memory behind a built tensor; NULL when its bytes are in a file. */
 OFL_API const void *ofl_model_tensor_data(const ofl_model *model, uint32_t index);
@@ -184,21 +193,29 @@ OFL_API const void *ofl_model_tensor_data(const ofl_model *model, uint32_t index
  * Σ over layers of kept(layer, context) × (k_elements + v_elements) × bytes of the type (block types padded to whole blocks). */
 OFL_API ofl_status ofl_model_kv_bytes(const ofl_model *model, ofl_kv_type type, uint64_t context_tokens, uint64_t *bytes_out);
 /* The same for one layer, and its geometry. layer < block_count. */
-OFL_API ofl_status ofl_model_kv_layer_bytes(const ofl_model *model, uint32_t layer, ofl_kv_type type, uint64_t context_tokens, uint64_t *bytes_out);
+OFL_API ofl_status ofl_model_kv_layer_bytes(const ofl_model *model, uint32_t layer, ofl_kv_type type, uint64_t context_tokens,
+                                            uint64_t *bytes_out);
 OFL_API ofl_status ofl_model_kv_layer_get(const ofl_model *model, uint32_t layer, ofl_kv_layer *out);
 /* What one more token costs while no window is full: ofl_model_kv_bytes(1). */
 OFL_API ofl_status ofl_model_kv_bytes_per_token(const ofl_model *model, ofl_kv_type type, uint64_t *bytes_out);
 /* Recurrent state of one sequence, bytes. */
 OFL_API ofl_status ofl_model_state_bytes(const ofl_model *model, uint64_t *bytes_out);
 
-/* Experts: bytes stored, and bytes read by a step of `tokens` tokens, each of them sent to expert_used_count of expert_count experts evenly:
- * of E experts, E × (1 − (1 − k/E)^tokens) different ones are expected to be read. All are where the shape names no count; 0 and 0 for a
- * model without experts. Modelled, not measured: real routing is not even. */
+/* Experts: bytes stored, and bytes read by a step of `tokens` tokens, each of them sent to expert_used_count of expert_count experts
+ * evenly: of E experts, E × (1 − (1 − k/E)^tokens) different ones are expected to be read. All are where the shape names no count; 0 and
+ * 0 for a model without experts. Modelled, not measured: real routing is not even. */
 OFL_API ofl_status ofl_model_expert_bytes(const ofl_model *model, uint64_t *bytes_out);
 OFL_API ofl_status ofl_model_expert_bytes_per_step(const ofl_model *model, uint64_t tokens, double *bytes_out);
 
 /* GGUF metadata. For other formats every key is OFL_ERROR_NOT_FOUND; read config.json and tokenizer.json in ofl_model_path. */
-typedef enum ofl_metadata_kind { OFL_METADATA_UINT, OFL_METADATA_INT, OFL_METADATA_FLOAT, OFL_METADATA_BOOL, OFL_METADATA_STRING, OFL_METADATA_ARRAY } ofl_metadata_kind;
+typedef enum ofl_metadata_kind {
+    OFL_METADATA_UINT,
+    OFL_METADATA_INT,
+    OFL_METADATA_FLOAT,
+    OFL_METADATA_BOOL,
+    OFL_METADATA_STRING,
+    OFL_METADATA_ARRAY
+} ofl_metadata_kind;
 typedef struct ofl_metadata {
     uint32_t struct_size;
     ofl_metadata_kind kind;
@@ -211,7 +228,8 @@ typedef struct ofl_metadata {
 } ofl_metadata;
 /* Scalars and strings up to 1 MiB come with their value; arrays with kind and count only. OFL_ERROR_NOT_FOUND sets no new sentence. */
 OFL_API ofl_status ofl_model_metadata_get(const ofl_model *model, const char *key, ofl_metadata *out);
-/* Calls item(context, index, value) for each element of an array, in order, reading the file anew; `value` (and its string) lives for that call only.
+/* Calls item(context, index, value) for each element of an array, in order, reading the file anew; `value` (and its string) lives for
+ * that call only.
  * A non-zero return stops the walk and is returned as OFL_ERROR_CANCELLED. */
 OFL_API ofl_status ofl_model_metadata_each(const ofl_model *model, const char *key,
                                            int (*item)(void *context, uint64_t index, const ofl_metadata *value), void *context);
@@ -232,7 +250,8 @@ typedef struct ofl_tensor_source {
     const char *file;      /* copied */
     uint64_t file_offset;
 } ofl_tensor_source;
-OFL_API ofl_status ofl_model_builder_create(const char *name, const char *architecture, const ofl_model_shape *shape, ofl_model_builder **out);
+OFL_API ofl_status ofl_model_builder_create(const char *name, const char *architecture, const ofl_model_shape *shape,
+                                            ofl_model_builder **out);
 OFL_API ofl_status ofl_model_builder_add_tensor(ofl_model_builder *builder, const ofl_tensor_source *tensor);
 /* Without it every layer is OFL_KV_FULL with head_count_kv × head_dim_k and × head_dim_v elements. */
 OFL_API ofl_status ofl_model_builder_set_kv_layer(ofl_model_builder *builder, uint32_t layer, const ofl_kv_layer *kv);

@@ -1,7 +1,9 @@
-/* A plan: which bytes live where, how they are streamed, and how fast it will be. A value: made from (model, machine, workload), printed, saved, read back.
+/* A plan: which bytes live where, how they are streamed, and how fast it will be. A value: made from (model, machine, workload), printed,
+ * saved, read back.
  *
  * Threads: read-only once made. Ownership: everything handed out is borrowed from the plan.
- * Terms: a unit is what a loop acquires and releases, in execution order; its streamed bytes are one piece, contiguous, each slice 256-byte aligned.
+ * Terms: a unit is what a loop acquires and releases, in execution order; its streamed bytes are one piece, contiguous, each slice
+ * 256-byte aligned.
  * A slice is a tensor or a run of its rows. */
 #ifndef OFLOAD_PLAN_H
 #define OFLOAD_PLAN_H
@@ -14,8 +16,9 @@ extern "C" {
 #endif
 
 #define OFL_ALIGNMENT_BYTES 256u     /* of every slice in a piece and every resident slice */
-#define OFL_SMALL_TENSOR_BYTES 65536u /* vectors and tensors up to this size are always resident, so that norms and biases have a permanent address;
-                                        under force_resident_layers the small tensors of a streamed block travel with it */
+/* Vectors and tensors up to this size are always resident, so that norms and biases have a permanent address; under force_resident_layers
+ * the small tensors of a streamed block travel with it. */
+#define OFL_SMALL_TENSOR_BYTES 65536u
 
 typedef enum ofl_tier { OFL_TIER_DEVICE, OFL_TIER_PINNED, OFL_TIER_PAGEABLE, OFL_TIER_FILE } ofl_tier;
 typedef enum ofl_objective { OFL_LATENCY, OFL_THROUGHPUT } ofl_objective;
@@ -26,7 +29,8 @@ typedef enum ofl_cut {
 } ofl_cut;
 typedef enum ofl_compute_type { OFL_COMPUTE_BF16, OFL_COMPUTE_F32 } ofl_compute_type;
 
-/* One measured point of the compute: at `tokens` tokens in a step, seconds per weight element read (products, with expansion of stored types). */
+/* One measured point of the compute: at `tokens` tokens in a step, seconds per weight element read (products, with expansion of stored
+ * types). */
 typedef struct ofl_compute_point { double tokens; double seconds_per_element; } ofl_compute_point;
 
 typedef struct ofl_workload {
@@ -48,8 +52,10 @@ typedef struct ofl_workload {
     ofl_compute_type compute_type; /* what weights are expanded to before a product */
     uint32_t compute_point_count;  /* measured compute; 0: from the machine's rates */
     const ofl_compute_point *compute_points; /* ascending tokens; borrowed for the call */
-    double attention_seconds_per_kv_token;   /* measured: seconds per (query token × context token), all layers; 0: from the machine's rates */
-    double host_seconds_per_step;            /* between the last release of a step and the first acquire of the next: sampling, scheduling */
+    /* measured: seconds per (query token × context token), all layers; 0: from the machine's rates */
+    double attention_seconds_per_kv_token;
+    /* between the last release of a step and the first acquire of the next: sampling, scheduling */
+    double host_seconds_per_step;
     uint64_t ring_bytes;           /* 0: chosen */
 } ofl_workload;
 
@@ -128,11 +134,15 @@ typedef struct ofl_step_estimate {
     double bound_seconds;      /* max(link, compute) */
 } ofl_step_estimate;
 
+/* error_band_percent is that of the side that binds, link or compute; where both come near, the worse of the two.
+ *   link     a measured rate 2 %, a given one 4 %, an assumed one 30 %; 5 % more for pageable memory, 10 % more for the file
+ *   compute  measured points 5 %; from rates, that of the worse rate (2, 4 or 30 %) and 10 % more
+ * A simulated device whose compute was measured has at least 5 %: its copies share the processor with the compute. */
 typedef struct ofl_forecast {
     uint32_t struct_size;
     uint32_t sequences;
     ofl_step_estimate step;      /* all sequences decoding, at the mean context */
-    double error_band_percent;   /* by the sources of its figures: see lib/plan/forecast.c */
+    double error_band_percent;   /* by the sources of its figures, as above */
     double tokens_per_second;
     double first_token_seconds;  /* prompt of context − 1 … in chunks, then one token */
     uint64_t knee_tokens;        /* tokens per step where compute time meets link time; 0: none (nothing is streamed) */
@@ -141,7 +151,8 @@ typedef struct ofl_forecast {
 
 typedef struct ofl_plan ofl_plan;
 
-/* OFL_ERROR_NO_FIT: the sentence names what is too big, bytes needed and there, and the largest count that fits. OFL_ERROR_ARGUMENT: an option that has no effect here. */
+/* OFL_ERROR_NO_FIT: the sentence names what is too big, bytes needed and there, and the largest count that fits. OFL_ERROR_ARGUMENT: an
+ * option that has no effect here. */
 OFL_API ofl_status ofl_plan_make(const ofl_model *model, const ofl_machine *machine, const ofl_workload *workload, ofl_plan **out);
 OFL_API void ofl_plan_destroy(ofl_plan *plan);
 /* Schema ofload.plan/1; same inputs, same bytes. Free with ofl_string_free. Reading back gives an equal plan. */
@@ -167,9 +178,9 @@ OFL_API const char *ofl_plan_advice(const ofl_plan *plan, uint32_t index);
 /* How long one such step takes under this plan. Pure; no allocation that outlives the call. */
 OFL_API ofl_status ofl_plan_estimate_step(const ofl_plan *plan, const ofl_step_shape *step, ofl_step_estimate *out);
 
-/* Device memory of a step's temporaries; planner and driver both size by it. With T tokens (P: rounded up to 16, as products read them), L logits rows,
- * h hidden, q = heads × head_dim_k, kv likewise, f feed-forward, m = max(h, q, f), V vocabulary, c bytes of the compute type, E elements of the largest
- * slice stored in another type (0: none):
+/* Device memory of a step's temporaries; planner and driver both size by it. With T tokens (P: rounded up to 16, as products read them),
+ * L logits rows, h hidden, q = heads × head_dim_k, kv likewise, f feed-forward, m = max(h, q, f), V vocabulary, c bytes of the compute
+ * type, E elements of the largest slice stored in another type (0: none):
  *   hidden    4T × (2h + max(2q + 2kv, 2f)) + c × P × m
  *   logits    L × (4V + 4h + c·h)
  *   workspace c × (min(E, 256m) + 64m)   stored rows are expanded a few at a time
