@@ -282,6 +282,7 @@ static void test_prediction_blocks(void **state)
     for (uint32_t i = 2; i < 4; i++) {
         assert_ok(ofl_model_tensor_get(model, i, &info));
         assert_int_equal(info.tensor_class, OFL_CLASS_UNUSED);
+        assert_string_equal(info.unused_why, "prediction block");
     }
     uint32_t index;
     assert_int_equal(ofl_model_tensor_find(model, 40, OFL_ROLE_ATTN_Q, &index), OFL_ERROR_NOT_FOUND);

@@ -71,26 +71,27 @@ static void test_roles(void **state)
         int32_t block;
         ofl_tensor_role role;
         ofl_tensor_class tensor_class;
+        const char *why;
     } expected[] = {
-        {"model.embed_tokens.weight", OFL_BLOCK_INPUT, OFL_ROLE_EMBEDDING, OFL_CLASS_LOOKUP},
-        {"model.layers.0.input_layernorm.weight", 0, OFL_ROLE_ATTN_NORM, OFL_CLASS_DENSE},
-        {"model.layers.0.self_attn.q_proj.weight", 0, OFL_ROLE_ATTN_Q, OFL_CLASS_DENSE},
-        {"model.layers.0.self_attn.q_proj.bias", 0, OFL_ROLE_ATTN_Q_BIAS, OFL_CLASS_DENSE},
-        {"model.layers.0.self_attn.k_norm.weight", 0, OFL_ROLE_ATTN_K_NORM, OFL_CLASS_DENSE},
-        {"model.layers.0.self_attn.o_proj.weight", 0, OFL_ROLE_ATTN_OUTPUT, OFL_CLASS_DENSE},
-        {"model.layers.0.post_attention_layernorm.weight", 0, OFL_ROLE_FFN_NORM, OFL_CLASS_DENSE},
-        {"model.layers.0.mlp.gate.weight", 0, OFL_ROLE_FFN_ROUTER, OFL_CLASS_DENSE},
-        {"model.layers.0.mlp.experts.7.gate_proj.weight", 0, OFL_ROLE_FFN_GATE, OFL_CLASS_EXPERT},
-        {"model.layers.0.block_sparse_moe.experts.3.w3.weight", 0, OFL_ROLE_FFN_UP, OFL_CLASS_EXPERT},
-        {"model.layers.0.mlp.experts.down_proj", 0, OFL_ROLE_FFN_DOWN, OFL_CLASS_EXPERT},
-        {"model.layers.0.mlp.experts.gate_up_proj_blocks", 0, OFL_ROLE_FFN_OTHER, OFL_CLASS_EXPERT},
-        {"model.layers.0.mlp.shared_experts.up_proj.weight", 0, OFL_ROLE_FFN_OTHER, OFL_CLASS_DENSE},
-        {"model.layers.1.mlp.down_proj.weight", 1, OFL_ROLE_FFN_DOWN, OFL_CLASS_DENSE},
-        {"model.norm.weight", 2, OFL_ROLE_OUTPUT_NORM, OFL_CLASS_DENSE},
-        {"lm_head.weight", 2, OFL_ROLE_OUTPUT, OFL_CLASS_DENSE},
-        {"model.layers.0.self_attn.rotary_emb.inv_freq", 0, OFL_ROLE_OTHER, OFL_CLASS_UNUSED},
-        {"model.layers.2.eh_proj.weight", 2, OFL_ROLE_OTHER, OFL_CLASS_UNUSED},
-        {"visual.blocks.0.attn.qkv.weight", OFL_BLOCK_INPUT, OFL_ROLE_OTHER, OFL_CLASS_UNUSED},
+        {"model.embed_tokens.weight", OFL_BLOCK_INPUT, OFL_ROLE_EMBEDDING, OFL_CLASS_LOOKUP, NULL},
+        {"model.layers.0.input_layernorm.weight", 0, OFL_ROLE_ATTN_NORM, OFL_CLASS_DENSE, NULL},
+        {"model.layers.0.self_attn.q_proj.weight", 0, OFL_ROLE_ATTN_Q, OFL_CLASS_DENSE, NULL},
+        {"model.layers.0.self_attn.q_proj.bias", 0, OFL_ROLE_ATTN_Q_BIAS, OFL_CLASS_DENSE, NULL},
+        {"model.layers.0.self_attn.k_norm.weight", 0, OFL_ROLE_ATTN_K_NORM, OFL_CLASS_DENSE, NULL},
+        {"model.layers.0.self_attn.o_proj.weight", 0, OFL_ROLE_ATTN_OUTPUT, OFL_CLASS_DENSE, NULL},
+        {"model.layers.0.post_attention_layernorm.weight", 0, OFL_ROLE_FFN_NORM, OFL_CLASS_DENSE, NULL},
+        {"model.layers.0.mlp.gate.weight", 0, OFL_ROLE_FFN_ROUTER, OFL_CLASS_DENSE, NULL},
+        {"model.layers.0.mlp.experts.7.gate_proj.weight", 0, OFL_ROLE_FFN_GATE, OFL_CLASS_EXPERT, NULL},
+        {"model.layers.0.block_sparse_moe.experts.3.w3.weight", 0, OFL_ROLE_FFN_UP, OFL_CLASS_EXPERT, NULL},
+        {"model.layers.0.mlp.experts.down_proj", 0, OFL_ROLE_FFN_DOWN, OFL_CLASS_EXPERT, NULL},
+        {"model.layers.0.mlp.experts.gate_up_proj_blocks", 0, OFL_ROLE_FFN_OTHER, OFL_CLASS_EXPERT, NULL},
+        {"model.layers.0.mlp.shared_experts.up_proj.weight", 0, OFL_ROLE_FFN_OTHER, OFL_CLASS_DENSE, NULL},
+        {"model.layers.1.mlp.down_proj.weight", 1, OFL_ROLE_FFN_DOWN, OFL_CLASS_DENSE, NULL},
+        {"model.norm.weight", 2, OFL_ROLE_OUTPUT_NORM, OFL_CLASS_DENSE, NULL},
+        {"lm_head.weight", 2, OFL_ROLE_OUTPUT, OFL_CLASS_DENSE, NULL},
+        {"model.layers.0.self_attn.rotary_emb.inv_freq", 0, OFL_ROLE_OTHER, OFL_CLASS_UNUSED, "buffer that is computed anew"},
+        {"model.layers.2.eh_proj.weight", 2, OFL_ROLE_OTHER, OFL_CLASS_UNUSED, "prediction block"},
+        {"visual.blocks.0.attn.qkv.weight", OFL_BLOCK_INPUT, OFL_ROLE_OTHER, OFL_CLASS_UNUSED, "vision part"},
     };
     const char *names[OFL_COUNT_OF(expected)];
     for (size_t i = 0; i < OFL_COUNT_OF(expected); i++) names[i] = expected[OFL_COUNT_OF(expected) - 1 - i].name;
@@ -105,6 +106,8 @@ static void test_roles(void **state)
         assert_string_equal(info.name, expected[i].name);
         if (info.block != expected[i].block || info.role != expected[i].role || info.tensor_class != expected[i].tensor_class)
             fail_msg("%s: block %d role %d class %d", info.name, (int)info.block, (int)info.role, (int)info.tensor_class);
+        if (expected[i].why != NULL) assert_string_equal(info.unused_why, expected[i].why);
+        else assert_null(info.unused_why);
     }
     assert_true(has_note(model, "(3 in all"));
     assert_int_equal(shape_of(model).rope_pairing, OFL_ROPE_HALF);

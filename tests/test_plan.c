@@ -388,7 +388,7 @@ static void test_experts_and_unused(void **state)
     assert_int_equal(count, 0);
     assert_int_equal(b.device_bytes + b.pinned_bytes, 2 * (2 * (256 * 256 + 256 * 4096) + 2 * 256 * 4000));
     assert_ok(ofl_plan_to_json(plan, &json));
-    assert_non_null(strstr(json, "\"unused\": [{\"name\": \"nextn\", \"bytes\": 512000"));
+    assert_non_null(strstr(json, "\"unused\": [{\"name\": \"nextn\", \"bytes\": 512000, \"why\": \"described as unused\""));
     assert_non_null(strstr(json, "\"class\": \"expert\""));
     ofl_string_free(json);
     ofl_plan_destroy(plan);

@@ -86,6 +86,7 @@ typedef struct ofl_tensor_info {
     uint64_t row_bytes;   /* bytes of dims[0] elements; row_count × row_bytes = bytes */
     uint64_t elements;
     uint64_t bytes;
+    const char *unused_why; /* OFL_CLASS_UNUSED: why no step reads it, in a few words; static. NULL for the other classes */
 } ofl_tensor_info;
 
 typedef enum ofl_model_format { OFL_FORMAT_GGUF, OFL_FORMAT_HF, OFL_FORMAT_DESCRIPTION, OFL_FORMAT_BUILDER } ofl_model_format;

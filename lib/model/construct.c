@@ -134,6 +134,7 @@ ofl_status ofl_model_add_tensor(ofl_model *model, const ofl_tensor_draft *draft)
                            (uint8_t)draft->tensor_class,
                            (uint8_t)draft->role,
                            (uint8_t)draft->n_dims,
+                           OFL_UNUSED_STATED,
                            draft->also_lookup,
                            false};
     if (draft->file == OFL_NO_FILE) tensor->at.data = draft->data;

@@ -90,6 +90,7 @@ static ofl_status place_in_block(const ofl_model *model, ofl_tensor *tensor, uin
     apply(tensor, rule, (int32_t)block);
     if (tensor->role == OFL_ROLE_ATTN_POST_NORM && strcmp(model->architecture, "gpt-oss") == 0) tensor->role = OFL_ROLE_FFN_NORM;
     if (block >= model->shape.block_count) tensor->tensor_class = OFL_CLASS_UNUSED;
+    tensor->unused = OFL_UNUSED_PREDICTION;
     return OFL_OK;
 }
 
@@ -101,6 +102,7 @@ static ofl_status place(const ofl_model *model, ofl_tensor *tensor)
     const ofl_place_rule *output = ofl_place_find(output_rules, OFL_COUNT_OF(output_rules), tensor->name);
     if (output != NULL) apply(tensor, output, (int32_t)model->shape.block_count);
     else apply(tensor, ofl_place_find(input_rules, OFL_COUNT_OF(input_rules), tensor->name), OFL_BLOCK_INPUT);
+    tensor->unused = strncmp(tensor->name, "v.", 2) == 0 ? OFL_UNUSED_VISION : OFL_UNUSED_IMAGES;
     return OFL_OK;
 }
 

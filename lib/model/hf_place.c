@@ -82,25 +82,28 @@ static const ofl_place_rule output_rules[] = {
 };
 
 /* Parts of a name that mean another modality or a prediction block. */
-static const char *const unused_parts[] = {"visual",
-                                           "vision_model",
-                                           "vision_tower",
-                                           "vision_encoder",
-                                           "vision_adapter",
-                                           "vision_language_adapter",
-                                           "vit",
-                                           "multi_modal_projector",
-                                           "mm_projector",
-                                           "embed_vision",
-                                           "embed_audio",
-                                           "audio_tower",
-                                           "audio_model",
-                                           "talker",
-                                           "token2wav",
-                                           "code2wav",
-                                           "image_newline",
-                                           "patch_merger",
-                                           "mtp"};
+static const struct {
+    const char *part;
+    ofl_unused why;
+} unused_parts[] = {{"visual", OFL_UNUSED_VISION},
+                    {"vision_model", OFL_UNUSED_VISION},
+                    {"vision_tower", OFL_UNUSED_VISION},
+                    {"vision_encoder", OFL_UNUSED_VISION},
+                    {"vision_adapter", OFL_UNUSED_VISION},
+                    {"vision_language_adapter", OFL_UNUSED_VISION},
+                    {"vit", OFL_UNUSED_VISION},
+                    {"multi_modal_projector", OFL_UNUSED_IMAGES},
+                    {"mm_projector", OFL_UNUSED_IMAGES},
+                    {"embed_vision", OFL_UNUSED_VISION},
+                    {"embed_audio", OFL_UNUSED_AUDIO},
+                    {"audio_tower", OFL_UNUSED_AUDIO},
+                    {"audio_model", OFL_UNUSED_AUDIO},
+                    {"talker", OFL_UNUSED_AUDIO},
+                    {"token2wav", OFL_UNUSED_AUDIO},
+                    {"code2wav", OFL_UNUSED_AUDIO},
+                    {"image_newline", OFL_UNUSED_VISION},
+                    {"patch_merger", OFL_UNUSED_VISION},
+                    {"mtp", OFL_UNUSED_PREDICTION}};
 
 static bool has_part(const char *name, const char *part)
 {
@@ -113,13 +116,15 @@ static bool has_part(const char *name, const char *part)
 }
 
 /* One walk over the name, since every tensor of a hundred thousand comes through here. */
-static bool is_unused(const char *name)
+static bool is_unused(const char *name, uint8_t *why_out)
 {
     for (;;) {
         size_t length = strcspn(name, ".");
         for (size_t i = 0; i < OFL_COUNT_OF(unused_parts); i++) {
-            const char *part = unused_parts[i];
-            if (part[0] == name[0] && strncmp(part, name, length) == 0 && part[length] == '\0') return true;
+            const char *part = unused_parts[i].part;
+            if (part[0] != name[0] || strncmp(part, name, length) != 0 || part[length] != '\0') continue;
+            *why_out = (uint8_t)unused_parts[i].why;
+            return true;
         }
         if (name[length] == '\0') return false;
         name += length + 1;
@@ -195,13 +200,14 @@ static ofl_status place_in_block(ofl_model *model, const ofl_hf_config *config, 
     if (tensor->role == OFL_ROLE_FFN_NORM && strncmp(stem, "post", 4) == 0 && has_post_norms(config))
         tensor->role = OFL_ROLE_ATTN_POST_NORM;
     if (block >= model->shape.block_count) tensor->tensor_class = OFL_CLASS_UNUSED;
+    tensor->unused = block >= model->shape.block_count ? OFL_UNUSED_PREDICTION : OFL_UNUSED_BUFFER;
     return OFL_OK;
 }
 
 static ofl_status place(ofl_model *model, const ofl_hf_config *config, ofl_tensor *tensor)
 {
     uint32_t block;
-    if (is_unused(tensor->name)) {
+    if (is_unused(tensor->name, &tensor->unused)) {
         tensor->tensor_class = OFL_CLASS_UNUSED;
         return OFL_OK;
     }

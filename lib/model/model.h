@@ -13,6 +13,17 @@
 #define OFL_MODEL_MAX_TEXT_BYTES (UINT64_C(24) << 20) /* names, dims and kept texts: what keeps a plan below 64 MiB whatever the header */
 #define OFL_NO_FILE UINT32_MAX
 
+/* Why no step reads a tensor. X(name, text). */
+#define OFL_UNUSED_LIST(X)                                                                                  \
+    X(STATED, "described as unused") X(IMAGES, "part for images and other media") X(VISION, "vision part") \
+    X(AUDIO, "audio part") X(PREDICTION, "prediction block") X(BUFFER, "buffer that is computed anew")
+
+typedef enum ofl_unused {
+#define OFL_UNUSED_ENUM(name, text) OFL_UNUSED_##name,
+    OFL_UNUSED_LIST(OFL_UNUSED_ENUM)
+#undef OFL_UNUSED_ENUM
+} ofl_unused;
+
 /* Packed: a mixture of experts has more than 100,000 of these. */
 typedef struct ofl_tensor {
     const char *name;
@@ -26,6 +37,7 @@ typedef struct ofl_tensor {
     uint32_t sequence; /* as added */
     int32_t block;
     uint8_t dtype, tensor_class, role, n_dims;
+    uint8_t unused; /* ofl_unused; counts only in that class */
     bool also_lookup, dropped;
 } ofl_tensor;
 

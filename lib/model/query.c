@@ -45,6 +45,16 @@ static void fill_rows(const ofl_tensor *tensor, ofl_tensor_info *info)
     info->row_bytes = tensor->bytes / info->row_count;
 }
 
+static const char *unused_why(const ofl_tensor *tensor)
+{
+    static const char *const texts[] = {
+#define TEXT(name, text) text,
+        OFL_UNUSED_LIST(TEXT)
+#undef TEXT
+    };
+    return tensor->tensor_class == OFL_CLASS_UNUSED ? texts[tensor->unused] : NULL;
+}
+
 ofl_status ofl_model_tensor_get(const ofl_model *model, uint32_t index, ofl_tensor_info *out)
 {
     const ofl_tensor *tensor = NULL;
@@ -58,7 +68,8 @@ ofl_status ofl_model_tensor_get(const ofl_model *model, uint32_t index, ofl_tens
                             .block = tensor->block,
                             .name = tensor->name,
                             .n_dims = tensor->n_dims,
-                            .bytes = tensor->bytes};
+                            .bytes = tensor->bytes,
+                            .unused_why = unused_why(tensor)};
     fill_rows(tensor, &info);
     return ofl_struct_out(out, &info, sizeof info, "ofl_tensor_info");
 }

@@ -42,6 +42,7 @@ static ofl_status read_tensor(ofl_plan_facts *facts, const ofl_model *model, uin
     *tensor = (ofl_plan_tensor){
         .rows = info.row_count, .row_bytes = info.row_bytes, .elements = info.elements, .bytes = info.bytes, .block = info.block};
     tensor->name = info.name;
+    tensor->why = info.unused_why;
     tensor->dtype = (uint8_t)info.dtype;
     tensor->tensor_class = (uint8_t)info.tensor_class;
     tensor->role = (uint8_t)info.role;

@@ -76,6 +76,7 @@ static void read_unused(reader *r, const cJSON *model)
         if (tensor->name != NULL) ofl_read_refuse(&r->json, "a tensor is listed twice");
         tensor->tensor_class = OFL_CLASS_UNUSED;
         tensor->name = ofl_read_string(&r->json, item, "name");
+        tensor->why = ofl_read_string(&r->json, item, "why");
         tensor->bytes = ofl_read_size(&r->json, item, "bytes");
     }
 }
@@ -370,24 +371,30 @@ static void read_units(reader *r)
     if (cut->unit_count == 0) ofl_read_refuse(&r->json, "there is no unit");
 }
 
+static const char **name_at(ofl_plan *plan, uint64_t index)
+{
+    ofl_plan_facts *facts = &plan->facts;
+    if (index < facts->tensor_count) return &facts->tensors[index].name;
+    if (index < 2 * facts->tensor_count) return &facts->tensors[index - facts->tensor_count].why;
+    return &plan->draft.cut.units[index - 2 * facts->tensor_count].name;
+}
+
 /* Strings still belong to the tree: the plan takes copies. */
 static void keep_names(reader *r)
 {
     ofl_plan_facts *facts = &r->plan->facts;
-    ofl_plan_cut *cut = &r->plan->draft.cut;
-    uint64_t bytes = 1;
-    for (uint64_t i = 0; i < facts->tensor_count; i++) bytes += facts->tensors[i].name != NULL ? strlen(facts->tensors[i].name) + 1 : 0;
-    for (uint64_t i = 0; i < cut->unit_count; i++) bytes += strlen(cut->units[i].name) + 1;
+    uint64_t bytes = 1, count = 2 * facts->tensor_count + r->plan->draft.cut.unit_count;
+    for (uint64_t i = 0; i < count; i++) bytes += *name_at(r->plan, i) != NULL ? strlen(*name_at(r->plan, i)) + 1 : 0;
     char *to = facts->names = ofl_alloc(bytes, 1);
     if (to == NULL) {
         ofl_read_no_memory(&r->json);
         return;
     }
-    for (uint64_t i = 0; i < facts->tensor_count + cut->unit_count; i++) {
-        const char **name = i < facts->tensor_count ? &facts->tensors[i].name : &cut->units[i - facts->tensor_count].name;
+    for (uint64_t i = 0; i < count; i++) {
+        const char **name = name_at(r->plan, i);
         size_t length = *name != NULL ? strlen(*name) : 0;
         if (*name == NULL) {
-            *name = facts->names + bytes - 1; /* a tensor of no bytes */
+            *name = facts->names + bytes - 1; /* a tensor of no bytes, or one that is used */
             continue;
         }
         memcpy(to, *name, length + 1);

@@ -22,6 +22,7 @@
 
 typedef struct ofl_plan_tensor {
     const char *name; /* in facts.names */
+    const char *why;  /* of an unused one: static, or in facts.names */
     uint64_t rows, row_bytes, elements, bytes;
     uint32_t slice_first, slice_count;
     int32_t block;

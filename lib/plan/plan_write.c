@@ -22,7 +22,7 @@ static void write_unused(ofl_json_text *t, const ofl_plan_facts *facts)
         ofl_json_open(t, NULL, '{');
         ofl_json_put_string(t, "name", facts->tensors[i].name);
         ofl_json_put_u64(t, "bytes", facts->tensors[i].bytes);
-        ofl_json_put_string(t, "why", "a step of the language model never reads it");
+        ofl_json_put_string(t, "why", facts->tensors[i].why);
         ofl_json_put_u64(t, "index", i);
         ofl_json_close(t, '{');
     }
