@@ -134,10 +134,11 @@ typedef struct ofl_step_estimate {
     double bound_seconds;      /* max(link, compute) */
 } ofl_step_estimate;
 
-/* error_band_percent is that of the side that binds, link or compute; where both come near, the worse of the two.
+/* error_band_percent is that of the side that binds, link or compute, and of the worse one where they are within a tenth of each other:
  *   link     a measured rate 2 %, a given one 4 %, an assumed one 30 %; 5 % more for pageable memory, 10 % more for the file
  *   compute  measured points 5 %; from rates, that of the worse rate (2, 4 or 30 %) and 10 % more
- * A simulated device whose compute was measured has at least 5 %: its copies share the processor with the compute. */
+ * The other side counts by as much as it may reach into the step; compute from assumed rates as if it took up to twice as long. At least
+ * 3 %; 5 % on a simulated device whose compute was measured, since its copies share the processor with it. */
 typedef struct ofl_forecast {
     uint32_t struct_size;
     uint32_t sequences;
