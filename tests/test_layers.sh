@@ -6,6 +6,7 @@ root=$1 build=$2 failed=0
 # check FOLDER PATTERN: every #include in it must match
 check() {
     local bad
+    ls "$root"/"$1"/*.[ch] >/dev/null || { echo "$1: no such folder, or no source in it"; failed=1; return; }
     bad=$(grep -nE '^ *# *include' "$root"/"$1"/*.[ch] 2>/dev/null | grep -vE "#include (<($2)|\"($3))" || true)
     if [ -n "$bad" ]; then echo "$1 may not include:"; echo "$bad"; failed=1; fi
 }
