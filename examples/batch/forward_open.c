@@ -7,6 +7,7 @@
 #include "batch/threads.h"
 #include "batch/tile.h"
 #include "common/app_error.h"
+#include "common/cli.h"
 
 static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
@@ -53,11 +54,10 @@ static ofl_status lay_out(forward *f, const ofl_budget *budget)
     if (f->logits_rows == 0 || r.logits == NULL || r.last == NULL || r.workspace == NULL || r.residual == NULL || r.tables == NULL ||
         r.wide == NULL || r.inputs == NULL)
         return app_fail(OFL_ERROR_MISMATCH,
-                        "forward pass: the plan's %llu bytes of activations are too few for %llu tokens a step; make the plan anew",
-                        (unsigned long long)budget->activation_bytes, (unsigned long long)tokens);
-    memset(
-        r.inputs, 0,
-        (size_t)(padded * forward_widest(s) * matmul_type_bytes(f->settings.compute_type))); /* rows beyond the tokens are multiplied too */
+                        "forward pass: the plan's %s of activations are too little for %llu tokens a step; make the plan anew",
+                        cli_show_bytes((char[32]){0}, budget->activation_bytes, 0), (unsigned long long)tokens);
+    /* rows beyond the tokens are multiplied too */
+    memset(r.inputs, 0, (size_t)(padded * forward_widest(s) * matmul_type_bytes(f->settings.compute_type)));
     f->room = r;
     return OFL_OK;
 }

@@ -142,8 +142,8 @@ static ofl_status check_model_kv(const ofl_plan *plan, const ofl_model *model)
     if (status != OFL_OK) return status;
     if (!ofl_add_u64(kv, state, &kv) || kv != s->kv_bytes_per_sequence)
         return ofl_fail(OFL_ERROR_MISMATCH,
-                        "plan: KV of a sequence is %llu bytes in the plan, not what the model needs; make the plan anew",
-                        (unsigned long long)s->kv_bytes_per_sequence);
+                        "plan: KV of a sequence is %s in the plan, not what the model needs; make the plan anew",
+                        ofl_bytes_text(s->kv_bytes_per_sequence).text);
     return OFL_OK;
 }
 
@@ -164,8 +164,8 @@ static ofl_status check_workspace(const ofl_plan *plan, const ofl_model *model)
     ofl_status status = ofl_activation_bytes(&plan->facts.shape, s->compute_type, s->tokens_per_step_cap, s->sequences, elements, &hidden,
                                              &logits, &workspace);
     if (status == OFL_OK && workspace != plan->draft.budget.workspace_bytes)
-        return ofl_fail(OFL_ERROR_MISMATCH, "plan: the workspace is %llu bytes, the largest slice needs %llu; make the plan anew",
-                        (unsigned long long)plan->draft.budget.workspace_bytes, (unsigned long long)workspace);
+        return ofl_fail(OFL_ERROR_MISMATCH, "plan: the workspace is %s, the largest slice needs %s; make the plan anew",
+                        ofl_bytes_text(plan->draft.budget.workspace_bytes).text, ofl_bytes_text(workspace).text);
     return status;
 }
 
