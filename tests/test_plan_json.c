@@ -41,94 +41,58 @@ static const cJSON *at(const cJSON *tree, const char *path)
     return tree;
 }
 
+static const char *const contract_keys[] = {
+    "identity.model", "identity.machine", "identity.plan", "model.name", "model.architecture", "model.layers", "model.parameters",
+    "model.weight_bytes", "model.kv_bytes_per_token", "model.state_bytes_per_sequence", "model.embedding_bytes", "model.tied_output",
+    "model.expert_count", "model.expert_used_count", "model.unused", "machine.device", "machine.simulated", "machine.vram_bytes",
+    "machine.host_bytes", "machine.pinnable_bytes", "machine.link_bytes_per_second", "machine.link_pageable_bytes_per_second",
+    "machine.copy_start_seconds", "machine.file_bytes_per_second", "machine.device_bytes_per_second", "machine.device_flops_per_second",
+    "machine.sources.vram_bytes", "workload.context", "workload.sequences", "workload.queue_length", "workload.prefill_chunk",
+    "workload.tokens_per_step_cap", "workload.kv_type", "workload.objective", "budget.vram_bytes", "budget.total_bytes",
+    "budget.resident_bytes", "budget.ring_bytes", "budget.kv_bytes", "budget.activation_bytes", "budget.runtime_bytes",
+    "budget.headroom_bytes", "tiers.device_bytes", "tiers.pinned_bytes", "tiers.pageable_bytes", "tiers.file_bytes", "units.0.name",
+    "units.0.streamed_bytes", "units.0.compute_seconds", "units.0.tensors.0.name", "units.0.tensors.0.class", "units.0.tensors.0.bytes",
+    "units.0.tensors.0.tier", "stream.bytes_per_step", "stream.copies_per_step", "stream.lower_bound_bytes_per_step",
+    "kv.bytes_per_token", "kv.capacity_tokens", "kv.max_sequences_at_context", "forecast.sequences", "forecast.step_seconds",
+    "forecast.link_seconds", "forecast.compute_seconds", "forecast.link_idle_seconds", "forecast.stall_seconds",
+    "forecast.error_band_percent", "forecast.tokens_per_second", "forecast.bound", "forecast.knee_tokens", "forecast.first_token_seconds",
+    "forecast.by_sequences.0.sequences", "forecast.by_sequences.0.step_seconds", "forecast.by_sequences.0.tokens_per_second", "advice",
+    "lookups.0.name",
+};
+
 static void test_contract_keys(void **state)
 {
     (void)state;
-    static const char *const keys[] = {
-        "identity.model",
-        "identity.machine",
-        "identity.plan",
-        "model.name",
-        "model.architecture",
-        "model.layers",
-        "model.parameters",
-        "model.weight_bytes",
-        "model.kv_bytes_per_token",
-        "model.state_bytes_per_sequence",
-        "model.embedding_bytes",
-        "model.tied_output",
-        "model.expert_count",
-        "model.expert_used_count",
-        "model.unused",
-        "machine.device",
-        "machine.simulated",
-        "machine.vram_bytes",
-        "machine.host_bytes",
-        "machine.pinnable_bytes",
-        "machine.link_bytes_per_second",
-        "machine.link_pageable_bytes_per_second",
-        "machine.copy_start_seconds",
-        "machine.file_bytes_per_second",
-        "machine.device_bytes_per_second",
-        "machine.device_flops_per_second",
-        "machine.sources.vram_bytes",
-        "workload.context",
-        "workload.sequences",
-        "workload.queue_length",
-        "workload.prefill_chunk",
-        "workload.tokens_per_step_cap",
-        "workload.kv_type",
-        "workload.objective",
-        "budget.vram_bytes",
-        "budget.total_bytes",
-        "budget.resident_bytes",
-        "budget.ring_bytes",
-        "budget.kv_bytes",
-        "budget.activation_bytes",
-        "budget.runtime_bytes",
-        "budget.headroom_bytes",
-        "tiers.device_bytes",
-        "tiers.pinned_bytes",
-        "tiers.pageable_bytes",
-        "tiers.file_bytes",
-        "units.0.name",
-        "units.0.streamed_bytes",
-        "units.0.compute_seconds",
-        "units.0.tensors.0.name",
-        "units.0.tensors.0.class",
-        "units.0.tensors.0.bytes",
-        "units.0.tensors.0.tier",
-        "stream.bytes_per_step",
-        "stream.copies_per_step",
-        "stream.lower_bound_bytes_per_step",
-        "kv.bytes_per_token",
-        "kv.capacity_tokens",
-        "kv.max_sequences_at_context",
-        "forecast.sequences",
-        "forecast.step_seconds",
-        "forecast.link_seconds",
-        "forecast.compute_seconds",
-        "forecast.link_idle_seconds",
-        "forecast.stall_seconds",
-        "forecast.error_band_percent",
-        "forecast.tokens_per_second",
-        "forecast.bound",
-        "forecast.knee_tokens",
-        "forecast.first_token_seconds",
-        "forecast.by_sequences.0.sequences",
-        "forecast.by_sequences.0.step_seconds",
-        "forecast.by_sequences.0.tokens_per_second",
-        "advice",
-        "lookups.0.name",
-    };
     fixture f;
     open_fixture(&f, NULL);
     cJSON *tree = cJSON_Parse(f.json);
     assert_string_equal(at(tree, "schema")->valuestring, "ofload.plan/1");
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        if (at(tree, keys[i]) == NULL) fail_msg("%s is missing", keys[i]);
+    for (size_t i = 0; i < sizeof contract_keys / sizeof *contract_keys; i++) {
+        if (at(tree, contract_keys[i]) == NULL) fail_msg("%s is missing", contract_keys[i]);
     }
     assert_string_equal(at(tree, "identity.plan")->valuestring, ofl_plan_identity(f.plan));
+    cJSON_Delete(tree);
+    close_fixture(&f);
+}
+
+/* A source is one of three words; a figure that is not known is null and has none. */
+static void test_sources(void **state)
+{
+    (void)state;
+    fixture f;
+    open_fixture(&f, NULL);
+    cJSON *tree = cJSON_Parse(f.json);
+    const cJSON *machine = at(tree, "machine"), *sources = at(machine, "sources");
+    int known = 0;
+    for (int i = 0; i < OFL_FIGURE_COUNT; i++) {
+        const char *key = ofl_figure_key((ofl_figure)i), *word = cJSON_GetStringValue(at(sources, key));
+        assert_true(cJSON_IsNull(at(machine, key)) == (word == NULL));
+        if (word == NULL) continue;
+        known++;
+        if (strcmp(word, "measured") != 0 && strcmp(word, "given") != 0 && strcmp(word, "assumed") != 0) fail_msg("%s: %s", key, word);
+    }
+    assert_true(known > 0 && known < OFL_FIGURE_COUNT);
+    assert_int_equal(cJSON_GetArraySize(sources), known);
     cJSON_Delete(tree);
     close_fixture(&f);
 }
@@ -428,6 +392,7 @@ static void test_every_allocation_may_fail(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_contract_keys),
+    cmocka_unit_test(test_sources),
     cmocka_unit_test(test_same_inputs_same_bytes),
     cmocka_unit_test(test_read_back_foretells_the_same),
     cmocka_unit_test(test_every_mutation_is_refused),

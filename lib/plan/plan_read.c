@@ -116,7 +116,7 @@ static void read_machine(reader *r)
     for (int i = 0; i < OFL_FIGURE_COUNT && r->json.status == OFL_OK; i++) {
         const char *key = ofl_figure_key((ofl_figure)i);
         f->sources[i] = OFL_SOURCE_NONE;
-        if (cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(o, key)) && cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(sources, key))) continue;
+        if (cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(o, key)) && cJSON_GetObjectItemCaseSensitive(sources, key) == NULL) continue;
         f->sources[i] = (ofl_source)ofl_read_kind(&r->json, sources, key, source_name);
         f->figures[i] = ofl_read_real(&r->json, o, key);
     }

@@ -83,9 +83,8 @@ static void write_machine(ofl_json_text *t, const ofl_plan_facts *facts)
     }
     ofl_json_open(t, "sources", '{');
     for (int i = 0; i < OFL_FIGURE_COUNT; i++) {
-        const char *key = ofl_figure_key((ofl_figure)i);
-        if (facts->sources[i] == OFL_SOURCE_NONE) ofl_json_put_null(t, key);
-        else ofl_json_put_string(t, key, ofl_source_name(facts->sources[i]));
+        if (facts->sources[i] == OFL_SOURCE_NONE) continue;
+        ofl_json_put_string(t, ofl_figure_key((ofl_figure)i), ofl_source_name(facts->sources[i]));
     }
     ofl_json_close(t, '{');
     ofl_json_close(t, '{');
