@@ -1,5 +1,8 @@
 #include "support/support.h"
 
+#include <cjson/cJSON.h>
+#include <strings.h>
+
 #include "base/base.h"
 
 #define SHAPE \
@@ -90,6 +93,8 @@ static void test_bad(void **state)
         {"{\"schema\":\"ofload.model/1\"," SHAPE ",\"tensors\":[" TENSOR "],\"name\":\"a\",\"name\":\"b\"}", OFL_ERROR_FORMAT, "twice"},
         {"{\"schema\":\"ofload.model/1\",\"shape\":{\"block_count\":4294967296}}", OFL_ERROR_FORMAT, "block_count"},
         {"{\"schema\":\"ofload.model/1\",\"shape\":{\"block_count\":70000},\"tensors\":[" TENSOR "]}", OFL_ERROR_UNSUPPORTED, "70000"},
+        {"{\"schema\":\"ofload.model/1\",\"shape\":{\"head_count\":1},\"tensors\":[" TENSOR "]}", OFL_ERROR_FORMAT, "block_count"},
+        {"{\"schema\":\"ofload.model/1\"," SHAPE ",\"tensors\":[" TENSOR "],\"kv\":[{\"count\":65536},{}]}", OFL_ERROR_FORMAT, "more layers"},
         {"{\"schema\":\"ofload.model/1\",\"shape\":{\"blocks\":1}}", OFL_ERROR_FORMAT, "blocks"},
         {"{\"schema\":\"ofload.model/1\",\"shape\":{\"rope_pairing\":\"odd\"}}", OFL_ERROR_FORMAT, "odd"},
         {"{\"schema\":\"ofload.model/1\"", OFL_ERROR_FORMAT, "d.json"},
@@ -103,6 +108,70 @@ static void test_bad(void **state)
             fail_msg("%s: \"%s\" is not in: %s", cases[i].text, cases[i].word, ofl_error_message());
         assert_null(model);
     }
+}
+
+static const cJSON *schema_part(const cJSON *schema, const char *const *path)
+{
+    for (; *path != NULL; path++) {
+        schema = cJSON_GetObjectItemCaseSensitive(schema, *path);
+        if (schema == NULL) fail_msg("the schema has no %s", *path);
+    }
+    return schema;
+}
+
+static void check_words(const cJSON *list, const char *const *words, size_t count)
+{
+    assert_int_equal(cJSON_GetArraySize(list), count);
+    for (size_t i = 0; i < count; i++) {
+        if (strcasecmp(cJSON_GetArrayItem(list, (int)i)->valuestring, words[i]) != 0) fail_msg("the schema lacks %s", words[i]);
+    }
+}
+
+/* A description with this field in the place where the schema has it: the reader must know it. */
+static void check_known(const char *format, const cJSON *fields)
+{
+    static const char *const values[] = {"1", "true", "\"x\"", "[1]"};
+    const cJSON *field;
+    cJSON_ArrayForEach (field, fields) {
+        for (size_t i = 0; i < OFL_COUNT_OF(values); i++) {
+            char entry[128], text[1024];
+            ofl_model *model = NULL;
+            (void)snprintf(entry, sizeof entry, "\"%s\":%s", field->string, values[i]);
+            (void)snprintf(text, sizeof text, format, entry);
+            ofl_status status = open_text(text, &model);
+            if (status != OFL_OK && strstr(ofl_error_message(), "has no field") != NULL) fail_msg("%s: %s", field->string, ofl_error_message());
+            ofl_model_destroy(model);
+        }
+    }
+}
+
+/* docs/model-description.schema.json and the reader know the same words and fields. */
+static void test_schema(void **state)
+{
+    (void)state;
+    static const char *const dtypes[] = {
+#define WORD(name, value, text, elements, bits) text,
+        OFL_DTYPE_LIST(WORD)
+#undef WORD
+    };
+    static const char *const roles[] = {
+#define WORD(name, text) #name,
+        OFL_ROLE_LIST(WORD)
+#undef WORD
+    };
+    char *text = test_read(OFLOAD_SOURCE_DIR "/docs/model-description.schema.json", NULL);
+    cJSON *schema = cJSON_Parse(text);
+    const cJSON *tensor = schema_part(schema, (const char *const[]){"properties", "tensors", "items", "properties", NULL});
+    check_words(schema_part(tensor, (const char *const[]){"dtype", "enum", NULL}), dtypes, OFL_COUNT_OF(dtypes));
+    check_words(schema_part(tensor, (const char *const[]){"role", "enum", NULL}), roles, OFL_COUNT_OF(roles));
+    const cJSON *shape = schema_part(schema, (const char *const[]){"properties", "shape", "properties", NULL});
+    assert_int_equal(cJSON_GetArraySize(shape), 30); /* all of ofl_model_shape but struct_size and tied_output */
+    check_known("{\"shape\":{%s}}", shape);
+    check_known("{\"tensors\":[{%s}]}", tensor);
+    check_known("{\"kv\":[{%s}]}", schema_part(schema, (const char *const[]){"properties", "kv", "items", "properties", NULL}));
+    check_known("{%s}", schema_part(schema, (const char *const[]){"properties", NULL}));
+    cJSON_Delete(schema);
+    free(text);
 }
 
 static void test_a_thousand_layers(void **state)
@@ -154,6 +223,7 @@ static void test_every_allocation_may_fail(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_good),
     cmocka_unit_test(test_bad),
+    cmocka_unit_test(test_schema),
     cmocka_unit_test(test_a_thousand_layers),
     cmocka_unit_test(test_every_allocation_may_fail),
 };

@@ -17,6 +17,7 @@ typedef struct description {
     ofl_json_pull pull;
     char *name, *architecture;
     bool has_schema, has_shape;
+    uint64_t kv_layers; /* that entries of kv give, all together: bounds the work */
     kv_entry *kv;
     uint64_t kv_count, kv_capacity;
 } description;
@@ -198,7 +199,9 @@ static ofl_status read_kv(description *from)
         if (status == OFL_OK) status = ofl_json_pull_key(&from->pull, &more);
     }
     if (status != OFL_OK) return status;
-    if (from->kv_count >= OFL_MODEL_MAX_BLOCKS) return refuse(from, "kv", "more entries than a model has layers");
+    if (entry.count > OFL_MODEL_MAX_BLOCKS - from->kv_layers || from->kv_count >= OFL_MODEL_MAX_BLOCKS)
+        return refuse(from, "kv", "gives more layers than a model has");
+    from->kv_layers += entry.count;
     if (!ofl_grow((void **)&from->kv, &from->kv_capacity, from->kv_count + 1, sizeof *from->kv))
         return ofl_model_out_of_memory(from->model);
     from->kv[from->kv_count++] = entry;
@@ -253,6 +256,7 @@ static ofl_status read_all(description *from)
     if (status == OFL_OK) status = ofl_json_pull_expect(&from->pull, OFL_JSON_END, "the description's end");
     if (status == OFL_OK && !from->has_schema) return refuse(from, "schema", "missing; a description says \"schema\":\"" SCHEMA "\"");
     if (status == OFL_OK && !from->has_shape) return refuse(from, "shape", "missing");
+    if (status == OFL_OK && from->model->shape.block_count == 0) return refuse(from, "shape", "block_count is missing or 0");
     return status;
 }
 
