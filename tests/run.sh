@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds and runs all tests: tests/run.sh [--quick]
-# --quick: one build with gcc, its tests. Without it also clang, without CUDA, address+undefined and thread sanitizers.
+# --quick: one build with gcc, its tests. Without it also clang, without CUDA, address+undefined and thread sanitizers, and fuzzing.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../tools/setup.sh"
 quick=
@@ -41,4 +41,6 @@ tsan=(ctest --test-dir build-tsan --output-on-failure -j 1 -L threads)
 setarch "$(uname -m)" -R true 2>/dev/null && tsan=(setarch "$(uname -m)" -R "${tsan[@]}")
 say "Tests: build-tsan (those with threads)"
 "${tsan[@]}"
+say "Fuzzing: ${OFLOAD_FUZZ_SECONDS:-60} s a target"
+tests/fuzz/run.sh "${OFLOAD_FUZZ_SECONDS:-60}"
 say "All stages passed"
