@@ -1,12 +1,19 @@
 #include "support/gguf_writer.h"
 
+/* What a buffer of so many bytes was given: powers of two, so that long files take linear time. */
+static size_t room_of(size_t bytes)
+{
+    size_t room = 64;
+    while (room < bytes) room *= 2;
+    return room;
+}
+
 static void append(unsigned char **to, size_t *used, const void *bytes, size_t count)
 {
-    unsigned char *grown = realloc(*to, *used + count + 1);
-    assert_non_null(grown);
-    if (bytes != NULL && count > 0) memcpy(grown + *used, bytes, count);
-    else memset(grown + *used, 0, count);
-    *to = grown;
+    if (*to == NULL || room_of(*used + count) != room_of(*used)) *to = realloc(*to, room_of(*used + count));
+    assert_non_null(*to);
+    if (bytes != NULL && count > 0) memcpy(*to + *used, bytes, count);
+    else memset(*to + *used, 0, count);
     *used += count;
 }
 
