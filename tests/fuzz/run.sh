@@ -24,6 +24,6 @@ for target in "${targets[@]}"; do
         -artifact_prefix="$build/artifacts/$target-" "$found" "$seeds" > "$build/$target.log" 2>&1 ||
         { tail -40 "$build/$target.log"; echo "$target: an input in $build/artifacts fails"; exit 1; }
     grep -E '^stat::(number_of_executed_units|peak_rss_mb)|DONE|^Done' "$build/$target.log" || true
-    [ -z "$keep" ] || "$program" -merge=1 -max_len=700 "$seeds" "$found" > /dev/null 2>&1
+    [ -z "$keep" ] || "$program" -merge=1 -use_counters=0 -max_len=700 "$seeds" "$found" > /dev/null 2>&1
 done
 echo "Nothing found in ${targets[*]}"
