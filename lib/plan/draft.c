@@ -90,22 +90,17 @@ ofl_status ofl_plan_draft_estimate(const ofl_plan_facts *facts, const ofl_plan_d
     return status;
 }
 
-static ofl_status place(const ofl_plan_facts *facts, const ofl_plan_wish *wish, ofl_plan_draft *draft, uint64_t *ring_out)
+ofl_status ofl_plan_draft_measure(const ofl_plan_facts *facts, ofl_plan_draft *draft)
 {
-    ofl_status status = OFL_OK;
-    if (wish->force_layers) ofl_plan_place_layers(facts, &draft->cut, wish->resident_layers);
-    else status = ofl_plan_place(facts, &draft->cut, draft->resident_bytes, draft->keep);
-    uint64_t piece = ofl_plan_largest_piece(&draft->cut);
-    *ring_out = piece != 0 ? draft->ring_bytes : 0;
-    return status == OFL_OK && piece > draft->ring_bytes ? OFL_NOT_READY : status;
-}
-
-static ofl_status measure(const ofl_plan_facts *facts, ofl_plan_draft *draft)
-{
-    uint64_t fixed = draft->budget.total_bytes - draft->budget.resident_bytes - draft->budget.ring_bytes;
-    uint64_t room = draft->budget.vram_bytes - ofl_min_u64(draft->budget.vram_bytes, fixed);
-    draft->budget.lower_bound_bytes_per_step = facts->dense_bytes > room ? facts->dense_bytes - room : 0;
-    ofl_status status = ofl_plan_place_host(facts, &draft->cut, &draft->budget);
+    ofl_budget *budget = &draft->budget;
+    uint64_t piece = ofl_plan_largest_piece(&draft->cut), ring = piece != 0 ? draft->ring_bytes : 0;
+    if (piece > draft->ring_bytes) return OFL_NOT_READY;
+    ofl_status status = ofl_plan_account_weights(budget, ofl_plan_resident_bytes(&draft->cut), ring);
+    if (status != OFL_OK) return status;
+    if (budget->total_bytes > budget->vram_bytes) return OFL_NOT_READY;
+    uint64_t room = budget->vram_bytes - (budget->total_bytes - budget->resident_bytes - ring);
+    budget->lower_bound_bytes_per_step = facts->dense_bytes > room ? facts->dense_bytes - room : 0;
+    status = ofl_plan_place_host(facts, &draft->cut, budget);
     if (status == OFL_OK) status = ofl_plan_draft_pieces(facts, draft);
     if (status == OFL_OK) status = ofl_plan_draft_estimate(facts, draft, &draft->shape, &draft->step);
     return status;
@@ -113,15 +108,13 @@ static ofl_status measure(const ofl_plan_facts *facts, ofl_plan_draft *draft)
 
 ofl_status ofl_plan_draft_make(const ofl_plan_facts *facts, const ofl_plan_wish *wish, ofl_plan_draft *draft)
 {
-    uint64_t ring = 0;
     draft->settings.part_bytes = draft->cut.part_bytes;
     ofl_plan_account_capacity(&draft->settings);
     ofl_status status = ofl_plan_account(facts, &draft->settings, draft->cut.workspace_elements, &draft->budget);
     if (status != OFL_OK) return status;
     time_units(facts, draft);
-    status = place(facts, wish, draft, &ring);
-    if (status != OFL_OK) return status;
-    status = ofl_plan_account_weights(&draft->budget, ofl_plan_resident_bytes(&draft->cut), ring);
-    if (status != OFL_OK) return status;
-    return draft->budget.total_bytes > draft->budget.vram_bytes ? OFL_NOT_READY : measure(facts, draft);
+    if (wish->force_layers) ofl_plan_place_layers(facts, &draft->cut, wish->resident_layers);
+    else status = ofl_plan_place(facts, &draft->cut, draft->resident_bytes, draft->keep);
+    if (status >= 0 && !wish->force_layers && ofl_plan_is_small(facts, &draft->cut)) return ofl_plan_place_exactly(facts, draft);
+    return status == OFL_OK ? ofl_plan_draft_measure(facts, draft) : status;
 }

@@ -173,6 +173,9 @@ void ofl_plan_place_layers(const ofl_plan_facts *facts, ofl_plan_cut *cut, uint3
 typedef struct ofl_forced_layers { uint64_t needed, streamed, ring; } ofl_forced_layers;
 ofl_forced_layers ofl_plan_forced_layers(const ofl_plan_facts *facts, uint32_t resident_layers);
 uint64_t ofl_plan_resident_bytes(const ofl_plan_cut *cut);
+/* exact.c: of so few slices, the best placement by trying all. OFL_NOT_READY (no sentence): none fits. */
+bool ofl_plan_is_small(const ofl_plan_facts *facts, const ofl_plan_cut *cut);
+ofl_status ofl_plan_place_exactly(const ofl_plan_facts *facts, ofl_plan_draft *draft);
 /* tiers.c: streamed and lookup slices to pinned, pageable or file. OFL_ERROR_NO_FIT when host memory and files cannot take them. */
 ofl_status ofl_plan_place_host(const ofl_plan_facts *facts, ofl_plan_cut *cut, ofl_budget *budget);
 ofl_tier ofl_plan_unit_tier(const ofl_plan_cut *cut, const ofl_unit *unit); /* OFL_TIER_DEVICE: nothing of it is streamed */
@@ -193,6 +196,8 @@ ofl_status ofl_plan_timeline(const ofl_timeline_input *input, ofl_step_estimate 
 ofl_status ofl_plan_draft_pieces(const ofl_plan_facts *facts, ofl_plan_draft *draft);
 ofl_status ofl_plan_draft_estimate(const ofl_plan_facts *facts, const ofl_plan_draft *draft, const ofl_step_shape *shape,
                                    ofl_step_estimate *out);
+/* Sums, tiers and step of the slices as they are placed. OFL_NOT_READY (no sentence): it does not fit. */
+ofl_status ofl_plan_draft_measure(const ofl_plan_facts *facts, ofl_plan_draft *draft);
 /* Places and times; settings, cut, ring, resident and keep are given. OFL_NOT_READY (no sentence): it does not fit. */
 ofl_status ofl_plan_draft_make(const ofl_plan_facts *facts, const ofl_plan_wish *wish, ofl_plan_draft *draft);
 void ofl_plan_draft_clear(ofl_plan_draft *draft);
