@@ -14,6 +14,10 @@ cd "$root"
 packages=("${build_packages[@]}" "${model_packages[@]}" libcmocka-dev jq)
 [ -n "$quick" ] || packages+=(clang)
 install_packages "${packages[@]}"
+if [ -z "$quick" ]; then # the fuzzer's and sanitizers' run time, where it is a package of its own
+    runtime=libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev
+    if apt-cache show "$runtime" >/dev/null 2>&1; then install_packages "$runtime"; fi
+fi
 fetch_model || echo "Tests that need the real model will be skipped."
 export OFLOAD_MODEL_DIR=$model_dir
 

@@ -14,16 +14,17 @@ cmake -S "$root" -B "$build" -DCMAKE_C_COMPILER="${CLANG:-clang}" -DOFLOAD_FUZZ=
 cmake --build "$build" --target "${targets[@]/#/fuzz_}"
 
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
-for target in "${targets[@]}"; do
-    found=$build/corpus/$target seeds=$root/tests/fuzz/corpus/$target
-    program=$build/bin/fuzz_$target
+fuzz() {
+    local target=$1 found=$build/corpus/$1 seeds=$root/tests/fuzz/corpus/$1 program=$build/bin/fuzz_$1
     mkdir -p "$found" "$build/artifacts"
-    echo "== $target, $seconds s"
     # No allocation above 64 MiB, whatever the file says: headers are read with bounded memory.
     "$program" -max_total_time="$seconds" -max_len=16384 -timeout=10 -malloc_limit_mb=64 -rss_limit_mb=1024 -print_final_stats=1 \
         -artifact_prefix="$build/artifacts/$target-" "$found" "$seeds" > "$build/$target.log" 2>&1 ||
-        { tail -40 "$build/$target.log"; echo "$target: an input in $build/artifacts fails"; exit 1; }
-    grep -E '^stat::(number_of_executed_units|peak_rss_mb)|DONE|^Done' "$build/$target.log" || true
+        { tail -40 "$build/$target.log"; echo "$target: an input in $build/artifacts fails"; return 1; }
+    echo "== $target, $seconds s: $(grep -E '^stat::(number_of_executed_units|peak_rss_mb)' "$build/$target.log" | tr -s ' \n' ' ')"
     [ -z "$keep" ] || "$program" -merge=1 -use_counters=0 -max_len=700 "$seeds" "$found" > /dev/null 2>&1
-done
+}
+export -f fuzz
+export build root seconds keep
+printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I{} bash -euo pipefail -c 'fuzz {}'
 echo "Nothing found in ${targets[*]}"
