@@ -19,14 +19,16 @@ static int plan(const char *arguments, char **output_out)
     return test_run(line, output_out);
 }
 
-/* Qwen2.5-7B's shape as big.gguf, without its bytes; a small model as small.gguf; and small.gguf with an architecture that cannot be run. */
+/* Qwen2.5-7B's shape as big.gguf, without its bytes; a small model as small.gguf; and small.gguf with an architecture that cannot be
+ * run. */
 static int make_models(void)
 {
     char line[2048], *output = NULL;
     (void)snprintf(line, sizeof line,
-                   "cd '%s' && " BENCH " mkmodel --output big.gguf --sparse --architecture qwen2 --layers 28 --hidden 3584 --heads 28 --kv-heads 4 --ffn 18944 "
-                   "--vocab 152064 --context 32768 --name big && " BENCH " mkmodel --output middle.gguf --sparse --layers 12 --hidden 1024 --heads 16 "
-                   "--ffn 2816 --vocab 4096 && " BENCH " mkmodel --output small.gguf --architecture qwen2 --layers 4 && "
+                   "cd '%s' && " BENCH " mkmodel --output big.gguf --sparse --architecture qwen2 --layers 28 --hidden 3584 --heads 28 "
+                   "--kv-heads 4 --ffn 18944 --vocab 152064 --context 32768 --name big && "
+                   BENCH " mkmodel --output middle.gguf --sparse --layers 12 --hidden 1024 --heads 16 --ffn 2816 --vocab 4096 && "
+                   BENCH " mkmodel --output small.gguf --architecture qwen2 --layers 4 && "
                    "sed 's/qwen2/gemma/g' small.gguf > other.gguf",
                    test_folder());
     int status = test_run(line, &output);
@@ -41,14 +43,18 @@ static void add_matrix(safetensors_writer *w, const char *name, uint64_t rows, u
     safetensors_tensor(w, name, "BF16", 2, shape, NULL, rows * columns * 2);
 }
 
-static void add_vector(safetensors_writer *w, const char *name, uint64_t elements) { safetensors_tensor(w, name, "BF16", 1, &elements, NULL, elements * 2); }
+static void add_vector(safetensors_writer *w, const char *name, uint64_t elements)
+{
+    safetensors_tensor(w, name, "BF16", 1, &elements, NULL, elements * 2);
+}
 
 static void add_layer(safetensors_writer *w, int layer)
 {
     static const struct { const char *name; uint64_t rows, columns; } tensors[] = {
-        {"self_attn.q_proj.weight", 3584, 3584}, {"self_attn.q_proj.bias", 3584, 0}, {"self_attn.k_proj.weight", 512, 3584}, {"self_attn.k_proj.bias", 512, 0},
-        {"self_attn.v_proj.weight", 512, 3584}, {"self_attn.v_proj.bias", 512, 0}, {"self_attn.o_proj.weight", 3584, 3584}, {"mlp.gate_proj.weight", 18944, 3584},
-        {"mlp.up_proj.weight", 18944, 3584}, {"mlp.down_proj.weight", 3584, 18944}, {"input_layernorm.weight", 3584, 0}, {"post_attention_layernorm.weight", 3584, 0}};
+        {"self_attn.q_proj.weight", 3584, 3584}, {"self_attn.q_proj.bias", 3584, 0},     {"self_attn.k_proj.weight", 512, 3584},
+        {"self_attn.k_proj.bias", 512, 0},       {"self_attn.v_proj.weight", 512, 3584}, {"self_attn.v_proj.bias", 512, 0},
+        {"self_attn.o_proj.weight", 3584, 3584}, {"mlp.gate_proj.weight", 18944, 3584},  {"mlp.up_proj.weight", 18944, 3584},
+        {"mlp.down_proj.weight", 3584, 18944},   {"input_layernorm.weight", 3584, 0},    {"post_attention_layernorm.weight", 3584, 0}};
     char name[96];
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
         (void)snprintf(name, sizeof name, "model.layers.%d.%s", layer, tensors[i].name);
@@ -64,9 +70,11 @@ static void make_folder(const char *name)
     char path[512];
     safetensors_writer w;
     test_write_text(folder, "config.json",
-                    "{\"architectures\":[\"Qwen2ForCausalLM\"],\"model_type\":\"qwen2\",\"hidden_size\":3584,\"intermediate_size\":18944,\"num_hidden_layers\":28,"
-                    "\"num_attention_heads\":28,\"num_key_value_heads\":4,\"max_position_embeddings\":32768,\"use_sliding_window\":false,\"vocab_size\":152064,"
-                    "\"tie_word_embeddings\":false,\"torch_dtype\":\"bfloat16\",\"rms_norm_eps\":1e-6,\"rope_theta\":1000000.0}");
+                    "{\"architectures\":[\"Qwen2ForCausalLM\"],\"model_type\":\"qwen2\",\"hidden_size\":3584,\"intermediate_size\":18944,"
+                    "\"num_hidden_layers\":28,"
+                    "\"num_attention_heads\":28,\"num_key_value_heads\":4,\"max_position_embeddings\":32768,\"use_sliding_window\":false,"
+                    "\"vocab_size\":152064,\"tie_word_embeddings\":false,\"torch_dtype\":\"bfloat16\",\"rms_norm_eps\":1e-6,"
+                    "\"rope_theta\":1000000.0}");
     safetensors_start(&w);
     add_matrix(&w, "model.embed_tokens.weight", 152064, 3584);
     for (int layer = 0; layer < 28; layer++) add_layer(&w, layer);
@@ -108,17 +116,20 @@ static void the_json_has_every_key_of_the_contract(void **state)
 {
     (void)state;
     static const char *const paths[] = {
-        "schema", "identity.model", "identity.machine", "identity.plan", "model.name", "model.architecture", "model.layers", "model.parameters", "model.weight_bytes",
-        "model.kv_bytes_per_token", "model.state_bytes_per_sequence", "model.embedding_bytes", "model.tied_output", "model.expert_count", "model.expert_used_count",
-        "model.unused", "machine.device", "machine.simulated", "machine.vram_bytes", "machine.host_bytes", "machine.pinnable_bytes", "machine.link_bytes_per_second",
-        "machine.link_pageable_bytes_per_second", "machine.copy_start_seconds", "machine.file_bytes_per_second", "machine.device_bytes_per_second",
-        "machine.device_flops_per_second", "machine.sources.link_bytes_per_second", "workload.context", "workload.sequences", "workload.queue_length",
-        "workload.prefill_chunk", "workload.tokens_per_step_cap", "workload.kv_type", "workload.objective", "budget.vram_bytes", "budget.total_bytes",
-        "budget.resident_bytes", "budget.ring_bytes", "budget.kv_bytes", "budget.activation_bytes", "budget.runtime_bytes", "budget.headroom_bytes", "tiers.device_bytes",
-        "tiers.pinned_bytes", "tiers.pageable_bytes", "tiers.file_bytes", "units", "stream.bytes_per_step", "stream.copies_per_step", "stream.lower_bound_bytes_per_step",
-        "kv.bytes_per_token", "kv.capacity_tokens", "kv.max_sequences_at_context", "forecast.sequences", "forecast.step_seconds", "forecast.link_seconds",
-        "forecast.compute_seconds", "forecast.link_idle_seconds", "forecast.stall_seconds", "forecast.error_band_percent", "forecast.tokens_per_second", "forecast.bound",
-        "forecast.knee_tokens", "forecast.first_token_seconds", "forecast.by_sequences", "advice",
+        "schema", "identity.model", "identity.machine", "identity.plan", "model.name", "model.architecture", "model.layers",
+        "model.parameters", "model.weight_bytes", "model.kv_bytes_per_token", "model.state_bytes_per_sequence", "model.embedding_bytes",
+        "model.tied_output", "model.expert_count", "model.expert_used_count", "model.unused", "machine.device", "machine.simulated",
+        "machine.vram_bytes", "machine.host_bytes", "machine.pinnable_bytes", "machine.link_bytes_per_second",
+        "machine.link_pageable_bytes_per_second", "machine.copy_start_seconds", "machine.file_bytes_per_second",
+        "machine.device_bytes_per_second", "machine.device_flops_per_second", "machine.sources.link_bytes_per_second", "workload.context",
+        "workload.sequences", "workload.queue_length", "workload.prefill_chunk", "workload.tokens_per_step_cap", "workload.kv_type",
+        "workload.objective", "budget.vram_bytes", "budget.total_bytes", "budget.resident_bytes", "budget.ring_bytes", "budget.kv_bytes",
+        "budget.activation_bytes", "budget.runtime_bytes", "budget.headroom_bytes", "tiers.device_bytes", "tiers.pinned_bytes",
+        "tiers.pageable_bytes", "tiers.file_bytes", "units", "stream.bytes_per_step", "stream.copies_per_step",
+        "stream.lower_bound_bytes_per_step", "kv.bytes_per_token", "kv.capacity_tokens", "kv.max_sequences_at_context",
+        "forecast.sequences", "forecast.step_seconds", "forecast.link_seconds", "forecast.compute_seconds", "forecast.link_idle_seconds",
+        "forecast.stall_seconds", "forecast.error_band_percent", "forecast.tokens_per_second", "forecast.bound", "forecast.knee_tokens",
+        "forecast.first_token_seconds", "forecast.by_sequences", "advice",
     };
     cJSON *tree = plan_json(SMALL_MACHINE " big.gguf");
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) (void)at(tree, paths[i]);
@@ -136,8 +147,12 @@ static void the_json_has_every_key_of_the_contract(void **state)
 static void the_budget_adds_up_and_keeps_below_the_limit(void **state)
 {
     (void)state;
-    static const char *const lines[] = {SMALL_MACHINE " big.gguf", "--vram 5GB big.gguf", "--vram 24GiB big.gguf", "--vram 32MB --overhead 0 --context 256 small.gguf",
-                                        SMALL_MACHINE " --objective throughput big.gguf", SMALL_MACHINE " --cut off big.gguf"};
+    static const char *const lines[] = {SMALL_MACHINE " big.gguf",
+                                        "--vram 5GB big.gguf",
+                                        "--vram 24GiB big.gguf",
+                                        "--vram 32MB --overhead 0 --context 256 small.gguf",
+                                        SMALL_MACHINE " --objective throughput big.gguf",
+                                        SMALL_MACHINE " --cut off big.gguf"};
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         cJSON *tree = plan_json(lines[i]);
         double sum = number(tree, "budget.resident_bytes") + number(tree, "budget.ring_bytes") + number(tree, "budget.kv_bytes") +
@@ -166,14 +181,18 @@ static void the_layout_of_the_field_experiment(void **state)
 static void given_figures_reach_the_plan(void **state)
 {
     (void)state;
-    cJSON *tree = plan_json("--vram 6GB --host-ram 40GB --link 2GB/s --link-pageable 1.5GB/s --device-bandwidth 200GB/s --device-flops 9TFLOP/s --overhead 500MB "
-                            "--headroom 10% --context 256 --sequences 3 --prefill-chunk 64 --kv-type f32 --cut 8MB big.gguf");
-    assert_true(number(tree, "machine.vram_bytes") == 6e9 && number(tree, "machine.host_bytes") == 40e9 && number(tree, "machine.link_bytes_per_second") == 2e9);
-    assert_true(number(tree, "machine.link_pageable_bytes_per_second") == 1.5e9 && number(tree, "machine.device_bytes_per_second") == 200e9);
+    cJSON *tree = plan_json("--vram 6GB --host-ram 40GB --link 2GB/s --link-pageable 1.5GB/s --device-bandwidth 200GB/s "
+                            "--device-flops 9TFLOP/s --overhead 500MB --headroom 10% --context 256 "
+                            "--sequences 3 --prefill-chunk 64 --kv-type f32 --cut 8MB big.gguf");
+    assert_true(number(tree, "machine.vram_bytes") == 6e9 && number(tree, "machine.host_bytes") == 40e9 &&
+                number(tree, "machine.link_bytes_per_second") == 2e9);
+    assert_true(number(tree, "machine.link_pageable_bytes_per_second") == 1.5e9 &&
+                number(tree, "machine.device_bytes_per_second") == 200e9);
     assert_true(number(tree, "machine.device_flops_per_second") == 9e12);
     assert_true(number(tree, "budget.runtime_bytes") == 500e6);
     assert_true(number(tree, "budget.headroom_bytes") >= 600e6);
-    assert_true(number(tree, "workload.context") == 256 && number(tree, "workload.sequences") == 3 && number(tree, "workload.prefill_chunk") == 64);
+    assert_true(number(tree, "workload.context") == 256 && number(tree, "workload.sequences") == 3 &&
+                number(tree, "workload.prefill_chunk") == 64);
     assert_string_equal(text(tree, "workload.kv_type"), "f32");
     assert_true(number(tree, "kv.bytes_per_token") == 2 * 57344);
     cJSON_Delete(tree);
@@ -210,7 +229,8 @@ static void devices_and_saved_machines(void **state)
     assert_true(number(tree, "budget.runtime_bytes") == 100e6);
     cJSON_Delete(tree);
     char line[1024];
-    (void)snprintf(line, sizeof line, "cd '%s' && " BENCH " link --device sim:vram=2GB,h2d=2GB/s,clock=virtual --save saved.json", test_folder());
+    (void)snprintf(line, sizeof line, "cd '%s' && " BENCH " link --device sim:vram=2GB,h2d=2GB/s,clock=virtual --save saved.json",
+                   test_folder());
     assert_int_equal(test_run(line, NULL), 0);
     tree = plan_json("--machine saved.json --context 64 big.gguf");
     cJSON *again = plan_json("--machine saved.json --context 64 big.gguf");
@@ -305,9 +325,43 @@ static void the_page_says_what_the_plan_says(void **state)
     cJSON_Delete(tree);
     assert_int_equal(plan("--vram 12.49GB --link 3.26GB/s big.gguf", &page), 0);
     assert_non_null(strstr(page, "(a default; trained for up to 32,768)"));
-    assert_non_null(strstr(page, "best for a long queue: --objective throughput → "));
+    assert_non_null(strstr(page, ": the throughput objective reaches "));
     assert_null(strstr(page, "cannot be run"));
     free(page);
+}
+
+/* Every sentence of the plan's own advice, as it is, and once. */
+static void the_advice_is_the_plans(void **state)
+{
+    (void)state;
+    char *page = NULL;
+    cJSON *tree = plan_json("--vram 12.49GB --link 3.26GB/s big.gguf");
+    const cJSON *sentence;
+    assert_int_equal(plan("--vram 12.49GB --link 3.26GB/s big.gguf", &page), 0);
+    assert_true(cJSON_GetArraySize(at(tree, "advice")) > 1);
+    cJSON_ArrayForEach(sentence, at(tree, "advice"))
+    {
+        const char *found = strstr(page, sentence->valuestring);
+        if (found == NULL || strstr(found + 1, sentence->valuestring) != NULL) fail_msg("\"%s\" in:\n%s", sentence->valuestring, page);
+    }
+    assert_int_equal(count_on_line(page, "what would help most: ", at(tree, "advice")->child->valuestring), 1);
+    free(page);
+    cJSON_Delete(tree);
+}
+
+/* Three significant digits, where the link alone decides, of 6.99 GB a step. */
+static void rates_have_three_digits(void **state)
+{
+    (void)state;
+    static const struct { const char *link, *says; } cases[] = {
+        {"0.326GB/s", "0.0466 tokens/s"}, {"3.26GB/s", "0.466 tokens/s"}, {"7GB/s", "1.00 tokens/s"}, {"14GB/s", "2.00 tokens/s"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char line[256], *page = NULL;
+        (void)snprintf(line, sizeof line, "--vram 12.49GB --link %s --resident-layers 13 --context 512 big.gguf", cases[i].link);
+        assert_int_equal(plan(line, &page), 0);
+        if (count_on_line(page, "1 sequence ", cases[i].says) != 1) fail_msg("no %s in:\n%s", cases[i].says, page);
+        free(page);
+    }
 }
 
 static void what_cannot_be_run_is_planned_and_said(void **state)
@@ -315,7 +369,8 @@ static void what_cannot_be_run_is_planned_and_said(void **state)
     (void)state;
     char *page = NULL;
     int status = plan("--vram 1GB other.gguf", &page);
-    if (status != 0 || strstr(page, "gemma can be planned, it cannot be run by ofload-batch (which runs llama, qwen2 and qwen3)") == NULL) fail_msg("%d: %s", status, page);
+    if (status != 0 || strstr(page, "gemma can be planned, it cannot be run by ofload-batch (which runs llama, qwen2 and qwen3)") == NULL)
+        fail_msg("%d: %s", status, page);
     free(page);
 }
 
@@ -324,7 +379,8 @@ static void memory_that_is_not_used_is_explained(void **state)
 {
     (void)state;
     static const struct { const char *arguments, *says; } cases[] = {
-        {"--vram 60MB --link 3.26GB/s --overhead 0 --context 512 --objective throughput --queue 1 middle.gguf", "too little for another part"},
+        {"--vram 60MB --link 3.26GB/s --overhead 0 --context 512 --objective throughput --queue 1 middle.gguf",
+         "too little for another part"},
         {"--vram 12GB --link 3.26GB/s --context 512 middle.gguf", "need no more"},
         {"--vram 12GB --link 3.26GB/s --context 512 --resident-layers 2 middle.gguf", "left so by --resident-layers"},
     };
@@ -345,6 +401,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(devices_and_saved_machines),
     cmocka_unit_test(mistakes_have_their_exit_status_and_a_sentence),
     cmocka_unit_test(the_page_says_what_the_plan_says),
+    cmocka_unit_test(the_advice_is_the_plans),
+    cmocka_unit_test(rates_have_three_digits),
     cmocka_unit_test(what_cannot_be_run_is_planned_and_said),
     cmocka_unit_test(a_cut_file_and_a_full_disk),
     cmocka_unit_test(memory_that_is_not_used_is_explained),

@@ -37,13 +37,15 @@ static void print_model(const page *p, const facts *f)
 {
     char parameters[32], bytes[32], name[24];
     size_t length = 0;
-    for (; f->main_type[length] != '\0' && length + 1 < sizeof name; length++)
-        name[length] = (char)(f->main_type[length] >= 'A' && f->main_type[length] <= 'Z' ? f->main_type[length] + 32 : f->main_type[length]);
+    for (; f->main_type[length] != '\0' && length + 1 < sizeof name; length++) {
+        char letter = f->main_type[length];
+        name[length] = (char)(letter >= 'A' && letter <= 'Z' ? letter + 32 : letter);
+    }
     name[length] = '\0';
     if (f->parameters >= 1e9) (void)snprintf(parameters, sizeof parameters, "%.2f B", f->parameters / 1e9);
     else (void)snprintf(parameters, sizeof parameters, "%.1f M", f->parameters / 1e6);
-    printf("%s  %s, %u layers, %s parameters, %s%s, %s\n", ofl_model_name(p->model), ofl_model_architecture(p->model), f->blocks, parameters,
-           f->one_type ? "" : "mostly ", name, cli_show_bytes(bytes, f->weight_bytes, 0));
+    printf("%s  %s, %u layers, %s parameters, %s%s, %s\n", ofl_model_name(p->model), ofl_model_architecture(p->model), f->blocks,
+           parameters, f->one_type ? "" : "mostly ", name, cli_show_bytes(bytes, f->weight_bytes, 0));
 }
 
 static const char *said(ofl_source source) { return source == OFL_SOURCE_GIVEN ? "as given" : ofl_source_name(source); }
@@ -99,7 +101,9 @@ static void print_budget(const page *p, const facts *f)
     printf("%.3g %%\n", 100 * (double)b->headroom_bytes / (double)b->vram_bytes);
     if (b->vram_bytes - b->total_bytes < b->vram_bytes / 200) return;
     start_bar(f, "not used", b->vram_bytes - b->total_bytes, s);
-    printf("%s\n", p->layers_forced ? "left so by --resident-layers" : b->ring_bytes > 0 ? "too little for another part of the weights" : "the model and its KV need no more");
+    printf("%s\n", p->layers_forced      ? "left so by --resident-layers"
+                   : b->ring_bytes > 0 ? "too little for another part of the weights"
+                                       : "the model and its KV need no more");
 }
 
 static void print_layers(const facts *f)
@@ -132,11 +136,13 @@ static void print_host(const facts *f)
     printf("%s\n", *before == '\0' ? "nothing" : "");
 }
 
-/* Three digits; whole from 100 on. */
+/* Three significant digits, "0.466", "1.00", "24.9"; whole from 100 on, "1,650". */
 static char *show_tokens(char *buffer, double tokens_per_second)
 {
+    int decimals = 1;
     if (tokens_per_second >= 99.95) return cli_show_count(buffer, (uint64_t)(tokens_per_second + 0.5));
-    (void)snprintf(buffer, 32, "%.3g", tokens_per_second);
+    for (double edge = 9.995; tokens_per_second < edge && decimals < 6; edge /= 10) decimals++;
+    (void)snprintf(buffer, 32, "%.*f", decimals, tokens_per_second);
     return buffer;
 }
 
@@ -144,73 +150,57 @@ static void print_forecast(const page *p, const facts *f)
 {
     char tokens[32], step[32], link[32], compute[32], bound[32], first[32];
     const ofl_forecast *c = &f->forecast;
-    double floor_seconds = fmax((double)f->budget.lower_bound_bytes_per_step / ofl_machine_get(p->machine, OFL_FIGURE_LINK, NULL), c->step.compute_seconds);
-    printf("\n%u sequence%s   %s tokens/s ±%.0f %%   step %s   %s-bound: link %s, compute %s, bound %s\n", c->sequences, c->sequences == 1 ? "" : "s",
-           show_tokens(tokens, c->tokens_per_second), c->error_band_percent, cli_show_seconds(step, c->step.step_seconds), c->link_bound ? "link" : "compute",
-           cli_show_seconds(link, c->step.link_seconds), cli_show_seconds(compute, c->step.compute_seconds), cli_show_seconds(bound, floor_seconds));
+    double rate = ofl_machine_get(p->machine, OFL_FIGURE_LINK, NULL);
+    double floor_seconds = fmax((double)f->budget.lower_bound_bytes_per_step / rate, c->step.compute_seconds);
+    printf("\n%u sequence%s   %s tokens/s ±%.0f %%   step %s   %s-bound: ", c->sequences, c->sequences == 1 ? "" : "s",
+           show_tokens(tokens, c->tokens_per_second), c->error_band_percent, cli_show_seconds(step, c->step.step_seconds),
+           c->link_bound ? "link" : "compute");
+    printf("link %s, compute %s, bound %s\n", cli_show_seconds(link, c->step.link_seconds),
+           cli_show_seconds(compute, c->step.compute_seconds), cli_show_seconds(bound, floor_seconds));
     printf("first token  %s after a prompt that fills the context\n", cli_show_seconds(first, c->first_token_seconds));
 }
 
+static char *show_sequences(char *buffer, double sequences) { return cli_show_count(buffer, (uint64_t)sequences); }
+
 /* One line of the table: "sequences    1     8 …". */
-static void print_cells(const char *name, const char *key, const cJSON *rows)
+static void print_cells(const char *name, const char *key, const cJSON *rows, char *(*show)(char *buffer, double value))
 {
     const cJSON *row;
+    char cell[32];
     printf("%-10s", name);
-    cJSON_ArrayForEach(row, rows)
-    {
-        double value = cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(row, key));
-        char cell[32];
-        (void)snprintf(cell, sizeof cell, value >= 100 ? "%.0f" : "%.3g", value);
-        printf("%8s", cell);
-    }
+    cJSON_ArrayForEach(row, rows) printf("%8s", show(cell, cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(row, key))));
 }
 
 static void print_table(const facts *f)
 {
     char knee[32];
     if (cJSON_GetArraySize(f->by_sequences) > 0) {
-        print_cells("sequences", "sequences", f->by_sequences);
+        print_cells("sequences", "sequences", f->by_sequences, show_sequences);
         if (f->forecast.knee_tokens > 0) printf("  knee %s tokens a step", cli_show_count(knee, f->forecast.knee_tokens));
         printf("\n");
-        print_cells("tokens/s", "tokens_per_second", f->by_sequences);
+        print_cells("tokens/s", "tokens_per_second", f->by_sequences, show_tokens);
         printf("\n");
     }
     if (f->forecast.knee_tokens == 0) printf("no knee: nothing is streamed\n");
 }
 
-static ofl_status print_queue_plan(const page *p)
-{
-    ofl_forecast c = {.struct_size = sizeof c};
-    ofl_plan_settings s = {.struct_size = sizeof s};
-    char context[32], tokens[32];
-    if (p->queue_plan == NULL) return OFL_OK;
-    if (ofl_plan_forecast_get(p->queue_plan, &c) != OFL_OK || ofl_plan_settings_get(p->queue_plan, &s) != OFL_OK)
-        return app_forward(ofl_diagnostic_get()->status);
-    printf("best for a long queue: --objective throughput → %u sequence%s of %s, %s tokens/s\n", s.sequences, s.sequences == 1 ? "" : "s",
-           cli_show_count(context, s.context_tokens), show_tokens(tokens, c.tokens_per_second));
-    return OFL_OK;
-}
-
 static void print_advice(const page *p)
 {
-    static const char about_queues[] = "for a long queue";
-    const char *before = "what would help most: ";
-    for (uint32_t i = 0; i < ofl_plan_advice_count(p->plan); i++) {
-        const char *sentence = ofl_plan_advice(p->plan, i);
-        if (p->queue_plan != NULL && strncmp(sentence, about_queues, sizeof about_queues - 1) == 0) continue; /* said above, from the plan itself */
-        printf("%s%s\n", before, sentence);
-        before = "                      ";
-    }
+    for (uint32_t i = 0; i < ofl_plan_advice_count(p->plan); i++)
+        printf("%s%s\n", i == 0 ? "what would help most: " : "                      ", ofl_plan_advice(p->plan, i));
 }
 
 static void print_words(const page *p, const facts *f)
 {
     print_advice(p);
     if (f->experts > 0)
-        printf("note: %u experts, %u used by a token: all of them are counted as read in every step, so that the forecast is on the safe side\n", f->experts, f->experts_used);
+        printf("note: %u experts, %u used by a token: all of them are counted as read in every step, "
+               "so that the forecast is on the safe side\n",
+               f->experts, f->experts_used);
     for (uint32_t i = 0; i < ofl_model_note_count(p->model); i++) printf("note: %s\n", ofl_model_note(p->model, i));
     if (!runnable_architecture(ofl_model_architecture(p->model)))
-        printf("note: %s can be planned, it cannot be run by ofload-batch (which runs %s)\n", ofl_model_architecture(p->model), runnable_names());
+        printf("note: %s can be planned, it cannot be run by ofload-batch (which runs %s)\n", ofl_model_architecture(p->model),
+               runnable_names());
 }
 
 ofl_status page_print(const page *p)
@@ -225,8 +215,7 @@ ofl_status page_print(const page *p)
     print_host(&f);
     print_forecast(p, &f);
     print_table(&f);
-    status = print_queue_plan(p);
     print_words(p, &f);
     facts_free(&f);
-    return status;
+    return OFL_OK;
 }

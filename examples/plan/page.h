@@ -10,7 +10,6 @@ typedef struct page {
     const ofl_model *model;
     const ofl_machine *machine;
     const ofl_plan *plan;
-    const ofl_plan *queue_plan; /* the same for a long queue; NULL: none, or this one is */
     int context_given, layers_forced;
 } page;
 

@@ -22,12 +22,11 @@ typedef struct work {
     ofl_device *device;
     ofl_machine *machine;
     ofl_workload workload;
-    ofl_plan *plan, *queue_plan;
+    ofl_plan *plan;
 } work;
 
 static void work_end(work *w)
 {
-    ofl_plan_destroy(w->queue_plan);
     ofl_plan_destroy(w->plan);
     ofl_machine_destroy(w->machine);
     ofl_device_close(w->device);
@@ -42,16 +41,6 @@ static ofl_status check_options(const settings *s)
     if (s->plan.machine != NULL && s->plan.device != NULL && strcmp(s->plan.device, "none") != 0)
         return app_fail(OFL_ERROR_ARGUMENT, "--machine and --device both say what the machine is; give one");
     return OFL_OK;
-}
-
-/* For the line about a long queue; a plan that cannot be made is no failure of this one. */
-static void plan_for_a_queue(work *w)
-{
-    ofl_workload queue = w->workload;
-    if (queue.objective == OFL_THROUGHPUT || queue.force_layers) return;
-    queue.objective = OFL_THROUGHPUT;
-    queue.sequences = 0;
-    if (ofl_plan_make(w->model, w->machine, &queue, &w->queue_plan) != OFL_OK) w->queue_plan = NULL;
 }
 
 static ofl_status make_plan(const settings *s, const char *path, work *w)
@@ -93,15 +82,14 @@ static ofl_status print_notes(const work *w)
     return OFL_OK;
 }
 
-static ofl_status show(const settings *s, work *w, const char *json)
+static ofl_status show(const settings *s, const work *w, const char *json)
 {
     if (s->quiet) return OFL_OK;
     if (s->json) {
         (void)puts(json);
         return print_notes(w);
     }
-    plan_for_a_queue(w);
-    const page p = {w->model, w->machine, w->plan, w->queue_plan, s->plan.given.context, s->plan.given.resident_layers};
+    const page p = {w->model, w->machine, w->plan, s->plan.given.context, s->plan.given.resident_layers};
     return page_print(&p);
 }
 
