@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "bench.h"
+#include "common/whole_file.h"
 #include "gguf_write.h"
 
 #define BYTE_TOKENS 256u
@@ -179,17 +180,18 @@ static ofl_status write_file(FILE *file, const shape *s, tensor_list *list)
     return OFL_OK;
 }
 
-/* Beside it first: a model cut short by a full disk must not look like one. */
+/* Whole or not at all: a model cut short by a full disk must not look like one. */
 static ofl_status write_model(const shape *s, tensor_list *list)
 {
-    char beside[4096];
-    if (snprintf(beside, sizeof beside, "%s.new", s->output) >= (int)sizeof beside) return app_fail(OFL_ERROR_ARGUMENT, "--output: the path is too long");
-    FILE *file = fopen(beside, "wb");
-    if (file == NULL) return app_fail(OFL_ERROR_IO, "%s cannot be written: %s", s->output, strerror(errno));
-    ofl_status status = write_file(file, s, list);
-    if (fclose(file) != 0 && status == OFL_OK) status = app_fail(OFL_ERROR_IO, "%s cannot be written: %s", s->output, strerror(errno));
-    if (status == OFL_OK && rename(beside, s->output) != 0) status = app_fail(OFL_ERROR_IO, "%s cannot be written: %s", s->output, strerror(errno));
-    if (status != OFL_OK) (void)remove(beside);
+    whole_file whole;
+    ofl_status status = whole_file_begin(s->output, &whole);
+    if (status != OFL_OK) return status;
+    FILE *file = fopen(whole.beside, "wb");
+    status = file != NULL ? write_file(file, s, list) : app_fail(OFL_ERROR_IO, "%s cannot be written: %s", s->output, strerror(errno));
+    if (file != NULL && fclose(file) != 0 && status == OFL_OK)
+        status = app_fail(OFL_ERROR_IO, "%s cannot be written: %s", s->output, strerror(errno));
+    if (status == OFL_OK) return whole_file_finish(&whole);
+    whole_file_cancel(&whole);
     return status;
 }
 

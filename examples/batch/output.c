@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,29 +124,12 @@ ofl_status output_read(const output *o, uint64_t offset, size_t bytes, char *to)
     return OFL_OK;
 }
 
-/* A rename lasts only once its folder is synced. */
-static ofl_status sync_folder(const char *path)
-{
-    char *copy = strdup(path);
-    if (copy == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "%s: out of memory", path);
-    int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    free(copy);
-    ofl_status status = OFL_OK;
-    /* EINVAL: a file system that has no such sync. */
-    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL)) status = failed(path, "syncing its folder failed");
-    if (fd >= 0) (void)close(fd);
-    return status;
-}
-
 ofl_status output_replace_begin(const char *path, output_replacement *r)
 {
-    *r = (output_replacement){.path = strdup(path), .out = {.fd = -1}};
-    if (r->path == NULL || asprintf(&r->temporary, "%s.new", path) < 0) {
-        r->temporary = NULL;
-        output_replace_cancel(r);
-        return app_fail(OFL_ERROR_HOST_MEMORY, "%s: out of memory", path);
-    }
-    ofl_status status = output_open(r->temporary, &r->out);
+    *r = (output_replacement){.out = {.fd = -1}};
+    ofl_status status = whole_file_begin(path, &r->file);
+    if (status != OFL_OK) return status;
+    status = output_open(r->file.beside, &r->out);
     if (status == OFL_OK && r->out.bytes > 0) status = output_cut(&r->out, 0); /* left behind by a run that was killed */
     if (status != OFL_OK) output_replace_cancel(r);
     return status;
@@ -155,25 +137,18 @@ ofl_status output_replace_begin(const char *path, output_replacement *r)
 
 ofl_status output_replace_finish(output_replacement *r, output *out)
 {
-    ofl_status status = output_sync(&r->out, true);
-    if (status == OFL_OK && rename(r->temporary, r->path) != 0) status = failed(r->path, "putting the new file in its place failed");
-    if (status != OFL_OK) {
-        output_replace_cancel(r);
-        return status;
-    }
-    if (out != NULL) {
+    char *path = strdup(r->file.path);
+    ofl_status status = path != NULL ? output_sync(&r->out, true) : app_fail(OFL_ERROR_HOST_MEMORY, "%s: out of memory", r->file.path);
+    if (status == OFL_OK) status = whole_file_finish(&r->file);
+    if (status == OFL_OK && out != NULL) {
         output_drop(out);
         *out = r->out;
         free(out->path);
-        out->path = r->path;
-        r->path = NULL;
+        out->path = path;
+        path = NULL;
         r->out = (output){.fd = -1};
-        status = sync_folder(out->path);
-    } else {
-        status = sync_folder(r->path);
     }
-    free(r->temporary);
-    r->temporary = NULL; /* no longer there to be removed */
+    free(path);
     output_replace_cancel(r);
     return status;
 }
@@ -181,19 +156,5 @@ ofl_status output_replace_finish(output_replacement *r, output *out)
 void output_replace_cancel(output_replacement *r)
 {
     output_drop(&r->out);
-    if (r->temporary != NULL) (void)unlink(r->temporary);
-    free(r->temporary);
-    free(r->path);
-    *r = (output_replacement){.out = {.fd = -1}};
-}
-
-ofl_status output_write_file(const char *path, const char *text, size_t bytes)
-{
-    output_replacement r;
-    ofl_status status = output_replace_begin(path, &r);
-    if (status != OFL_OK) return status;
-    status = output_append(&r.out, text, bytes);
-    if (status == OFL_OK) return output_replace_finish(&r, NULL);
-    output_replace_cancel(&r);
-    return status;
+    whole_file_cancel(&r->file);
 }

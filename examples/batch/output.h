@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "common/app_error.h"
+#include "common/whole_file.h"
 
 typedef struct output {
     char *path;       /* owned */
@@ -38,8 +39,8 @@ void output_drop(output *o);
 
 /* A new file of the same name, written beside it and put in its place at once. */
 typedef struct output_replacement {
-    char *path, *temporary; /* owned */
-    output out;
+    whole_file file;
+    output out; /* beside its place */
 } output_replacement;
 ofl_status output_replace_begin(const char *path, output_replacement *r);
 /* Syncs, renames, syncs the folder. The new file's handle becomes *out, which is dropped first; NULL: closed. */
@@ -48,7 +49,5 @@ void output_replace_cancel(output_replacement *r);
 
 /* Reads `bytes` at `offset`, all of them. */
 ofl_status output_read(const output *o, uint64_t offset, size_t bytes, char *to);
-/* Writes a small file whole: temporary, sync, rename, sync of the folder. */
-ofl_status output_write_file(const char *path, const char *text, size_t bytes);
 
 #endif

@@ -8,6 +8,7 @@
 #include "batch/resume.h"
 #include "batch/state.h"
 #include "common/cli.h"
+#include "common/whole_file.h"
 
 typedef struct run {
     const run_settings *settings;
@@ -141,7 +142,7 @@ static ofl_status write_report(run *r)
     ofl_status status = OFL_OK;
     char *json = s->report != NULL || s->json ? report_json(&r->report) : NULL;
     if ((s->report != NULL || s->json) && json == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "report: out of host memory");
-    if (s->report != NULL) status = output_write_file(s->report, json, strlen(json));
+    if (s->report != NULL) status = whole_file_write(s->report, json, strlen(json));
     if (s->json) (void)fputs(json, stdout);
     else if (!s->quiet && s->dry_run) report_print_forecast(&r->report);
     else if (!s->quiet) report_print(&r->report);

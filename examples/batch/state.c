@@ -1,13 +1,14 @@
 #include "batch/state.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cjson/cJSON.h>
 
-#include "batch/output.h"
+#include "common/whole_file.h"
 
 #define SCHEMA "ofload.batch-state/1"
 #define MAX_STATE_BYTES 65536
@@ -36,7 +37,7 @@ ofl_status state_write(const char *path, const batch_state *state)
     char *text = ok ? cJSON_Print(tree) : NULL;
     cJSON_Delete(tree);
     if (text == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "%s: out of memory", path);
-    ofl_status status = output_write_file(path, text, strlen(text));
+    ofl_status status = whole_file_write(path, text, strlen(text));
     cJSON_free(text);
     return status;
 }

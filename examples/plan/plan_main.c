@@ -8,6 +8,7 @@
 
 #include "common/cli.h"
 #include "common/plan_options.h"
+#include "common/whole_file.h"
 #include "plan/page.h"
 
 typedef struct settings {
@@ -53,26 +54,13 @@ static ofl_status make_plan(const settings *s, const char *path, work *w)
     return status;
 }
 
-static ofl_status write_beside(const char *path, const char *beside, const char *text)
+static ofl_status write_plan(const char *path, const char *json)
 {
-    FILE *file = fopen(beside, "wb");
-    if (file == NULL) return app_fail(OFL_ERROR_IO, "%s cannot be written: %s", path, strerror(errno));
-    int written = fputs(text, file) >= 0 && fputc('\n', file) != EOF;
-    if (fclose(file) == 0 && written && rename(beside, path) == 0) return OFL_OK;
-    ofl_status status = app_fail(OFL_ERROR_IO, "%s cannot be written: %s", path, strerror(errno));
-    (void)remove(beside);
-    return status;
-}
-
-/* Whole or not at all. */
-static ofl_status write_plan(const char *path, const char *text)
-{
-    size_t bytes = strlen(path) + 5;
-    char *beside = malloc(bytes);
-    if (beside == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
-    (void)snprintf(beside, bytes, "%s.new", path);
-    ofl_status status = write_beside(path, beside, text);
-    free(beside);
+    char *text = NULL;
+    int bytes = asprintf(&text, "%s\n", json);
+    if (bytes < 0) return app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
+    ofl_status status = whole_file_write(path, text, (size_t)bytes);
+    free(text);
     return status;
 }
 
@@ -116,9 +104,12 @@ int main(int argc, char **argv)
     settings s = {0};
     cli_option options[PLAN_OPTION_COUNT + 3];
     plan_options_table(&s.plan, options);
-    options[PLAN_OPTION_COUNT] = (cli_option){"--output", CLI_TEXT, &s.output, NULL, "PLAN.json", NULL, "write the plan there, for ofload-batch --plan"};
-    options[PLAN_OPTION_COUNT + 1] = (cli_option){"--json", CLI_FLAG, &s.json, NULL, NULL, NULL, "print the plan as JSON instead of the page for people"};
-    options[PLAN_OPTION_COUNT + 2] = (cli_option){"--quiet", CLI_FLAG, &s.quiet, NULL, NULL, NULL, "print nothing: for --output, or for the exit status alone"};
+    options[PLAN_OPTION_COUNT] =
+        (cli_option){"--output", CLI_TEXT, &s.output, NULL, "PLAN.json", NULL, "write the plan there, for ofload-batch --plan"};
+    options[PLAN_OPTION_COUNT + 1] =
+        (cli_option){"--json", CLI_FLAG, &s.json, NULL, NULL, NULL, "print the plan as JSON instead of the page for people"};
+    options[PLAN_OPTION_COUNT + 2] =
+        (cli_option){"--quiet", CLI_FLAG, &s.quiet, NULL, NULL, NULL, "print nothing: for --output, or for the exit status alone"};
     const cli_program program = {
         "ofload-plan", "[options] MODEL",
         "Shows where the weights of a model would live, what is copied each step, and how fast it would run.\n"
