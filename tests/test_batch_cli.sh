@@ -98,6 +98,11 @@ SLURM_ARRAY_TASK_ID=12 SLURM_ARRAY_TASK_COUNT=3 SLURM_ARRAY_TASK_MIN=10 expect 0
 [ ! -e m.jsonl ] || { echo "a failed merge left an output"; failed=1; }
 expect 0 "23 answers" "$batch" merge --input in.jsonl --output m.jsonl s.shard-*.jsonl
 same a.jsonl m.jsonl "one run, three shards"
+said=$("$batch" merge --json --overwrite --input in.jsonl --output m.jsonl s.shard-*.jsonl)
+[ "$(jq -c . <<<"$said")" = '{"requests":{"total":23,"done":23,"failed":0},"output":"m.jsonl"}' ] || { echo "merge --json: $said"; failed=1; }
+said=$("$batch" merge --quiet --overwrite --input in.jsonl --output m.jsonl s.shard-*.jsonl 2>&1)
+[ -z "$said" ] || { echo "merge --quiet said: $said"; failed=1; }
+expect 1 "standard output" bash -c "'$batch' merge --overwrite --input in.jsonl --output m.jsonl s.shard-*.jsonl >/dev/full"
 expect 1 "there already" "$batch" merge --input in.jsonl --output m.jsonl s.shard-*.jsonl
 expect 1 "a second time" "$batch" merge --input in.jsonl --output m2.jsonl s.shard-*.jsonl s.shard-00000-of-00003.jsonl
 head -c -1 s.shard-00001-of-00003.jsonl >torn.jsonl

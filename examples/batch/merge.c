@@ -3,14 +3,25 @@
 #include <stdio.h>
 #include <sys/resource.h>
 
+#include <cjson/cJSON.h>
+
 #include "batch/input.h"
 #include "batch/output.h"
 #include "batch/resume.h"
 #include "common/cli.h"
 
-typedef struct merge_options { const char *input, *output; int overwrite, quiet; } merge_options;
+typedef struct merge_options {
+    const char *input, *output;
+    int overwrite, quiet, json;
+} merge_options;
 
-typedef struct merge { const merge_options *options; input in; output *parts; uint32_t part_count; resume_found all; } merge;
+typedef struct merge {
+    const merge_options *options;
+    input in;
+    output *parts;
+    uint32_t part_count;
+    resume_found all;
+} merge;
 
 static ofl_status check_paths(const merge *m, char **paths)
 {
@@ -94,6 +105,30 @@ static void allow_many_files(void)
     (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+static char *as_json(const merge *m)
+{
+    cJSON *root = cJSON_CreateObject(), *requests = cJSON_AddObjectToObject(root, "requests");
+    bool made = cJSON_AddNumberToObject(requests, "total", (double)m->in.count) != NULL &&
+                cJSON_AddNumberToObject(requests, "done", (double)m->all.answered) != NULL &&
+                cJSON_AddNumberToObject(requests, "failed", (double)m->all.failed) != NULL &&
+                cJSON_AddStringToObject(root, "output", m->options->output) != NULL;
+    char *text = made ? cJSON_Print(root) : NULL;
+    cJSON_Delete(root);
+    return text;
+}
+
+static ofl_status print_summary(const merge *m)
+{
+    const merge_options *o = m->options;
+    char *json = o->json ? as_json(m) : NULL;
+    if (o->json && json == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
+    if (o->json) (void)puts(json);
+    else if (!o->quiet)
+        printf("%llu answers and %llu error lines: %s\n", (unsigned long long)m->all.answered, (unsigned long long)m->all.failed, o->output);
+    cJSON_free(json);
+    return fflush(stdout) == 0 ? OFL_OK : app_fail(OFL_ERROR_IO, "standard output: writing the summary failed");
+}
+
 int merge_main(int argc, char **argv)
 {
     merge_options o = {0};
@@ -101,6 +136,7 @@ int merge_main(int argc, char **argv)
         {"--input", CLI_TEXT, &o.input, NULL, "IN.jsonl", NULL, "the requests, as the shards were given them"},
         {"--output", CLI_TEXT, &o.output, NULL, "ALL.jsonl", NULL, "all answers, in the order of the input"},
         {"--overwrite", CLI_FLAG, &o.overwrite, NULL, NULL, NULL, "replace ALL.jsonl if it is there"},
+        {"--json", CLI_FLAG, &o.json, NULL, NULL, NULL, "print as JSON what was joined"},
         {"--quiet", CLI_FLAG, &o.quiet, NULL, NULL, NULL, "nothing but errors"},
     };
     const cli_program program = {"ofload-batch merge",
@@ -118,6 +154,7 @@ int merge_main(int argc, char **argv)
     merge m = {.options = &o, .in = {.fd = -1}, .part_count = (uint32_t)(argc - 1)};
     allow_many_files();
     status = run_merge(&m, argv + 1);
+    if (status == OFL_OK) status = print_summary(&m);
     for (uint32_t i = 0; m.parts != NULL && i < m.part_count; i++) output_drop(&m.parts[i]);
     free(m.parts);
     input_close(&m.in);
@@ -125,6 +162,5 @@ int merge_main(int argc, char **argv)
         (void)cli_complain(&program, status);
         return EXIT_FAILED;
     }
-    if (!o.quiet) printf("%llu answers and %llu error lines: %s\n", (unsigned long long)m.all.answered, (unsigned long long)m.all.failed, o.output);
     return m.all.failed > 0 ? EXIT_ERROR_LINES : EXIT_DONE;
 }
