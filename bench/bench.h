@@ -13,6 +13,12 @@ int bench_plan(int argc, char **argv);
 int bench_front(int argc, char **argv);
 int bench_mkmodel(int argc, char **argv);
 
+/* How the rows are printed; every subcommand takes both options. */
+typedef struct bench_output { int json, quiet; } bench_output;
+#define BENCH_OUTPUT_OPTIONS(output)                                                                                  \
+    {"--json", CLI_FLAG, &(output).json, NULL, NULL, NULL, "print as JSON"},                                          \
+    {"--quiet", CLI_FLAG, &(output).quiet, NULL, NULL, NULL, "the rows alone, without the line above them that says where they were measured"}
+
 /* cli_parse for a subcommand, which takes options alone. */
 ofl_status bench_parse(const cli_program *program, int argc, char **argv, int *exit_out);
 /* Of a clock that only goes forward. */
@@ -25,7 +31,7 @@ uint64_t bench_random(uint64_t *state);
 /* A row of numbers under names; a table for people, or {"schema":"ofload.bench/1",…} with --json. */
 typedef struct bench_report bench_report;
 /* device may be NULL (nothing was run on one). */
-ofl_status bench_report_open(const char *name, const ofl_device *device, int json, bench_report **out);
+ofl_status bench_report_open(const char *name, const ofl_device *device, bench_output output, bench_report **out);
 void bench_report_row(bench_report *report, const char *label);
 void bench_report_number(bench_report *report, const char *key, double value);
 void bench_report_text(bench_report *report, const char *key, const char *value);

@@ -78,8 +78,9 @@ int bench_front(int argc, char **argv)
 {
     static const uint32_t counts[] = {1, 8, 32, 64, 128, 256, 512};
     const made_shape shape = {16, 1024, 16, 4, 2816, 32000, 0};
-    int json = 0, exit_status = EXIT_DONE;
-    const cli_option options[] = {{"--json", CLI_FLAG, &json, NULL, NULL, NULL, "print as JSON"}};
+    bench_output out = {0};
+    int exit_status = EXIT_DONE;
+    const cli_option options[] = {BENCH_OUTPUT_OPTIONS(out)};
     const cli_program program = {"ofload-bench front", "[options]", "Times the batching front alone: next step and commit, by sequences at once, over a queue of four requests for each.", NULL,
                                  options, sizeof options / sizeof options[0]};
     ofl_model *model = NULL;
@@ -89,7 +90,7 @@ int bench_front(int argc, char **argv)
     if (status == OFL_END) return exit_status;
     if (status == OFL_OK) status = made_model(&shape, &model);
     if (status == OFL_OK) status = made_machine(80000000000u, &machine);
-    if (status == OFL_OK) status = bench_report_open("front", NULL, json, &report);
+    if (status == OFL_OK) status = bench_report_open("front", NULL, out, &report);
     for (size_t i = 0; status == OFL_OK && i < sizeof counts / sizeof counts[0]; i++) status = add_row(model, machine, counts[i], report);
     exit_status = bench_report_close(report, &program, status);
     ofl_machine_destroy(machine);

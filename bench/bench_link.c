@@ -142,11 +142,12 @@ static ofl_status open_device(const char *spec, ofl_device **out)
 int bench_link(int argc, char **argv)
 {
     const char *spec = NULL, *save = NULL;
-    int json = 0, exit_status = EXIT_DONE;
+    bench_output out = {0};
+    int exit_status = EXIT_DONE;
     const cli_option options[] = {
         {"--device", CLI_TEXT, &spec, NULL, "cuda:N|sim:…", NULL, "(default: cuda:0, or else " SIMULATED ")"},
         {"--save", CLI_TEXT, &save, NULL, "MACHINE.json", NULL, "keep the probe there, for ofload-plan --machine"},
-        {"--json", CLI_FLAG, &json, NULL, NULL, NULL, "print as JSON"},
+        BENCH_OUTPUT_OPTIONS(out),
     };
     const cli_program program = {"ofload-bench link", "[options]", "Times copies of one device by size, both ways, from pinned and from pageable memory: medians of five.", NULL,
                                  options, sizeof options / sizeof options[0]};
@@ -155,7 +156,7 @@ int bench_link(int argc, char **argv)
     ofl_status status = bench_parse(&program, argc, argv, &exit_status);
     if (status == OFL_END) return exit_status;
     if (status == OFL_OK) status = open_device(spec, &device);
-    if (status == OFL_OK) status = bench_report_open("link", device, json, &report);
+    if (status == OFL_OK) status = bench_report_open("link", device, out, &report);
     if (status == OFL_OK) status = measure(device, save, report);
     exit_status = bench_report_close(report, &program, status);
     ofl_device_close(device);

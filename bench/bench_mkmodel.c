@@ -24,8 +24,9 @@ static const char chatml[] = "{% for message in messages %}{{'<|im_start|>' + me
 typedef struct shape {
     uint32_t architecture, type;
     uint64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocabulary, context, seed;
-    int tied, sparse, json;
+    int tied, sparse;
     const char *output, *name;
+    bench_output printed;
 } shape;
 
 typedef struct tensor_list { gguf_tensor *items; size_t count, capacity; } tensor_list;
@@ -229,7 +230,7 @@ static ofl_status report_model(const shape *s, const tensor_list *list, bench_re
         parameters += (double)list->items[i].dims[0] * (double)(list->items[i].n_dims > 1 ? list->items[i].dims[1] : 1);
         bytes += (double)list->items[i].bytes;
     }
-    ofl_status status = bench_report_open("mkmodel", NULL, s->json, out);
+    ofl_status status = bench_report_open("mkmodel", NULL, s->printed, out);
     if (status != OFL_OK) return status;
     bench_report_row(*out, s->output);
     bench_report_number(*out, "tensors", (double)list->count);
@@ -257,7 +258,7 @@ int bench_mkmodel(int argc, char **argv)
         {"--sparse", CLI_FLAG, &s.sparse, NULL, NULL, NULL, "weights are a hole in the file: all zero, no disk used; to plan, not to run"},
         {"--seed", CLI_COUNT, &s.seed, NULL, "N", NULL, "of the weights (default: 1)"},
         {"--name", CLI_TEXT, &s.name, NULL, "TEXT", NULL, "the model's name (default: random)"},
-        {"--json", CLI_FLAG, &s.json, NULL, NULL, NULL, "print as JSON"},
+        BENCH_OUTPUT_OPTIONS(s.printed),
     };
     const cli_program program = {"ofload-bench mkmodel", "--output FILE [options]",
                                  "Writes a GGUF file of any shape with random weights and a byte-level tokenizer. ofload-batch can run it; its answers are noise.", NULL,

@@ -106,17 +106,18 @@ static uint64_t tensors_of(const made_shape *s) { return 3 + (uint64_t)s->layers
 int bench_plan(int argc, char **argv)
 {
     uint64_t most = UINT64_MAX;
-    int json = 0, exit_status = EXIT_DONE;
+    bench_output out = {0};
+    int exit_status = EXIT_DONE;
     const cli_option options[] = {
         {"--most", CLI_COUNT, &most, NULL, "N", NULL, "leave out models of more tensors"},
-        {"--json", CLI_FLAG, &json, NULL, NULL, NULL, "print as JSON"},
+        BENCH_OUTPUT_OPTIONS(out),
     };
     const cli_program program = {"ofload-bench plan", "[options]", "Times planning by the number of tensors, models made in memory: medians of five, and the peak memory of the whole process.",
                                  NULL, options, sizeof options / sizeof options[0]};
     bench_report *report = NULL;
     ofl_status status = bench_parse(&program, argc, argv, &exit_status);
     if (status == OFL_END) return exit_status;
-    if (status == OFL_OK) status = bench_report_open("plan", NULL, json, &report);
+    if (status == OFL_OK) status = bench_report_open("plan", NULL, out, &report);
     for (size_t i = 0; status == OFL_OK && i < sizeof sizes / sizeof sizes[0]; i++) {
         if (tensors_of(&sizes[i].shape) <= most) status = add_row(&sizes[i], report);
     }

@@ -10,16 +10,17 @@
 
 struct bench_report {
     cJSON *root, *rows, *row;
-    int json, simulated;
+    bench_output output;
+    int simulated;
 };
 
-ofl_status bench_report_open(const char *name, const ofl_device *device, int json, bench_report **out)
+ofl_status bench_report_open(const char *name, const ofl_device *device, bench_output output, bench_report **out)
 {
     bench_report *report = calloc(1, sizeof *report);
     if (report == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
     ofl_device_info info = {.struct_size = sizeof info};
     int known = device != NULL && ofl_device_info_get(device, &info) == OFL_OK;
-    report->json = json;
+    report->output = output;
     report->simulated = known && info.simulated;
     report->root = cJSON_CreateObject();
     (void)cJSON_AddStringToObject(report->root, "schema", "ofload.bench/1");
@@ -65,17 +66,19 @@ static void print_table(const bench_report *report)
 {
     const cJSON *columns = report->rows->child, *row;
     cJSON_ArrayForEach(row, report->rows) columns = cJSON_GetArraySize(row) > cJSON_GetArraySize(columns) ? row : columns;
-    printf("%s on %s, %s clock%s\n", cJSON_GetObjectItem(report->root, "name")->valuestring, cJSON_GetObjectItem(report->root, "device")->valuestring,
-           cJSON_GetObjectItem(report->root, "clock")->valuestring, report->simulated ? " (the link is simulated)" : "");
+    if (!report->output.quiet)
+        printf("%s on %s, %s clock%s\n", cJSON_GetObjectItem(report->root, "name")->valuestring,
+               cJSON_GetObjectItem(report->root, "device")->valuestring, cJSON_GetObjectItem(report->root, "clock")->valuestring,
+               report->simulated ? " (the link is simulated)" : "");
     if (columns != NULL) print_cells(columns, NULL);
     cJSON_ArrayForEach(row, report->rows) print_cells(columns, row);
 }
 
 static ofl_status print_report(const bench_report *report)
 {
-    char *text = report->json ? cJSON_Print(report->root) : NULL;
-    if (report->json && text == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
-    if (report->json) (void)puts(text);
+    char *text = report->output.json ? cJSON_Print(report->root) : NULL;
+    if (report->output.json && text == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
+    if (report->output.json) (void)puts(text);
     else print_table(report);
     cJSON_free(text);
     if (fflush(stdout) == 0 && !ferror(stdout)) return OFL_OK;

@@ -15,7 +15,8 @@ typedef struct streaming {
     double link, resident_percent;
     uint64_t weights, part, ring, steps;
     uint32_t clock;
-    int json, part_given;
+    int part_given;
+    bench_output output;
     double fractions[MOST_FRACTIONS];
     int fraction_count;
     char spec[256];
@@ -440,7 +441,7 @@ static int streaming_main(int argc, char **argv, const char *name, const char *t
         {"--ring", CLI_SIZE, &s.ring, NULL, "SIZE", NULL, "staging ring (default: chosen by the planner)"},
         {"--compute", CLI_TEXT, &s.compute, NULL, "LIST", NULL, "compute time as shares of the link time (default 0.1,0.5,0.8,0.95)"},
         {"--steps", CLI_COUNT, &s.steps, NULL, "N", NULL, "steps measured, after two that are not (default 10)"},
-        {"--json", CLI_FLAG, &s.json, NULL, NULL, NULL, "print JSON"},
+        BENCH_OUTPUT_OPTIONS(s.output),
     };
     const cli_program program = {title, "[options]", summary, NULL, options, sizeof options / sizeof options[0]};
     bench_report *report = NULL;
@@ -448,7 +449,7 @@ static int streaming_main(int argc, char **argv, const char *name, const char *t
     if (status == OFL_END) return exit_status;
     if (status == OFL_OK) status = check_options(&s, link_given, clock_given);
     if (status == OFL_OK) status = open_all(&s);
-    if (status == OFL_OK) status = bench_report_open(name, s.device, s.json, &report);
+    if (status == OFL_OK) status = bench_report_open(name, s.device, s.output, &report);
     if (status == OFL_OK) status = run_all(&s, report, compare);
     exit_status = bench_report_close(report, &program, status);
     close_all(&s);

@@ -171,6 +171,31 @@ static void a_failure_prints_no_table(void **state)
     }
 }
 
+/* Every subcommand takes --quiet: the rows alone. JSON stays what it is. */
+static void quiet_leaves_the_rows_alone(void **state)
+{
+    (void)state;
+    char mkmodel[512];
+    (void)snprintf(mkmodel, sizeof mkmodel, "mkmodel --layers 1 --output '%s'", test_path("quiet.gguf"));
+    const char *const commands[] = {
+        mkmodel,
+        "link --device sim:vram=1MB,h2d=2GB/s,clock=virtual",
+        "plan --most 1000",
+        "front",
+        "stream --clock virtual --weights 8MB --steps 1 --compute 0.5",
+        "designs --clock virtual --weights 8MB --steps 1 --compute 0.5",
+    };
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        char line[1024], *output = NULL;
+        (void)snprintf(line, sizeof line, "%s --quiet", commands[i]);
+        if (bench(line, &output) != 0 || strncmp(output, "label ", 6) != 0) fail_msg("%s: %s", line, output);
+        free(output);
+        (void)snprintf(line, sizeof line, "%s --quiet --json", commands[i]);
+        if (bench(line, &output) != 0 || output[0] != '{') fail_msg("%s: %s", line, output);
+        free(output);
+    }
+}
+
 static void a_full_disk_is_said(void **state)
 {
     (void)state;
@@ -286,6 +311,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_sparse_model_is_a_full_one_without_its_bytes),
     cmocka_unit_test(mistakes_exit_2_and_failures_1),
     cmocka_unit_test(a_failure_prints_no_table),
+    cmocka_unit_test(quiet_leaves_the_rows_alone),
     cmocka_unit_test(a_full_disk_is_said),
     cmocka_unit_test(the_link_report_follows_its_schema),
     cmocka_unit_test(planning_a_thousand_layers_stays_small),
