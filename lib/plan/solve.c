@@ -159,10 +159,8 @@ static ofl_status shrink_ring(const ofl_plan_search *s, const ofl_plan_room *roo
                                                  : ofl_min_u64(2 * most, room->weights / OFL_ALIGNMENT_BYTES * OFL_ALIGNMENT_BYTES);
     for (int round = 0; round < WHOLE_ROUNDS; round++) {
         draft->resident_bytes = room->weights - draft->ring_bytes;
-        ofl_status status = ofl_plan_place(s->facts, &draft->cut, draft->resident_bytes, draft->keep);
-        if (status != OFL_OK) return status < 0 ? status : OFL_OK;
+        ofl_status status = try_one(s, draft, best);
         uint64_t wanted = 2 * ofl_plan_largest_piece(&draft->cut);
-        status = try_one(s, draft, best);
         if (status != OFL_OK || s->wish->ring_bytes != 0 || wanted >= draft->ring_bytes) return status;
         draft->ring_bytes = wanted;
     }
