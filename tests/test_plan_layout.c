@@ -281,7 +281,8 @@ static void test_small_models_against_every_placement(void **state)
     uint64_t seed = 7;
     tally sum = {0};
     for (int m = 0; m < 2000 && sum.exact < 200; m++) hold_to_brute_force(&seed, &sum);
-    print_message("%u small models: no placement is better; %u larger ones within 12 %%, %u of them within 0.1 %%\n", sum.exact, sum.others, sum.best);
+    print_message("%u small models: no placement is better; %u larger ones within 12 %%, %u of them within 0.1 %%\n", sum.exact,
+                  sum.others, sum.best);
     assert_true(sum.exact == 200 && sum.best * 2 >= sum.others);
 }
 
@@ -337,7 +338,8 @@ static void test_units_of_the_largest_models(void **state)
         assert_ok(ofl_plan_make(model, machine, &w, &plan));
         planned p = read_plan(plan);
         assert_true(ofl_plan_unit_count(plan) < 16000);
-        assert_true(p.forecast.step.step_seconds < 1.01 * larger((double)p.budget.lower_bound_bytes_per_step / 12e9, p.forecast.step.compute_seconds));
+        double bound = larger((double)p.budget.lower_bound_bytes_per_step / 12e9, p.forecast.step.compute_seconds);
+        assert_true(p.forecast.step.step_seconds < 1.01 * bound);
         assert_ok(ofl_plan_check(plan, model));
         ofl_plan_destroy(plan);
         ofl_machine_destroy(machine);

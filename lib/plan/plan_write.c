@@ -300,7 +300,8 @@ ofl_status ofl_plan_to_json(const ofl_plan *plan, char **json_out)
 {
     if (plan == NULL || json_out == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "plan: no plan or no place for its JSON");
     ofl_json_text text = {0};
-    text.failed = !ofl_grow((void **)&text.bytes, &text.capacity, 16384 + 256 * (plan->draft.cut.unit_count + plan->draft.cut.slice_count), 1);
+    uint64_t guess = 16384 + 256 * (plan->draft.cut.unit_count + plan->draft.cut.slice_count);
+    text.failed = !ofl_grow((void **)&text.bytes, &text.capacity, guess, 1);
     write_plan(&text, plan, true);
     if (!text.failed) {
         *json_out = text.bytes;
