@@ -1,6 +1,9 @@
 /* The planner's answers: known numbers, refusals, tiers, tensor classes. */
 #include "plan_models.h"
 
+#include <math.h>
+
+#include <cjson/cJSON.h>
 #include <ofload/ofload.h>
 
 #include "plan/plan_state.h"
@@ -374,6 +377,19 @@ static ofl_model *expert_model(void)
 }
 
 /* Experts are placed whole and named so; what no step reads is listed with its bytes and placed nowhere (field case 42). */
+/* The bytes that a step reads are those of the distinct experts that its tokens are sent to. */
+static void assert_experts_shown_apart(const char *json, const ofl_model *model)
+{
+    uint64_t stored;
+    double read;
+    cJSON *tree = cJSON_Parse(json), *experts = cJSON_GetObjectItem(tree, "experts");
+    assert_ok(ofl_model_expert_bytes(model, &stored));
+    assert_ok(ofl_model_expert_bytes_per_step(model, (uint64_t)cJSON_GetObjectItem(experts, "tokens_per_step")->valuedouble, &read));
+    assert_true(cJSON_GetObjectItem(experts, "stored_bytes")->valuedouble == (double)stored);
+    assert_true(fabs(cJSON_GetObjectItem(experts, "read_bytes_per_step")->valuedouble - read) <= 1);
+    cJSON_Delete(tree);
+}
+
 static void test_experts_and_unused(void **state)
 {
     (void)state;
@@ -390,6 +406,7 @@ static void test_experts_and_unused(void **state)
     assert_ok(ofl_plan_to_json(plan, &json));
     assert_non_null(strstr(json, "\"unused\": [{\"name\": \"nextn\", \"bytes\": 512000, \"why\": \"described as unused\""));
     assert_non_null(strstr(json, "\"class\": \"expert\""));
+    assert_experts_shown_apart(json, model);
     ofl_string_free(json);
     ofl_plan_destroy(plan);
     ofl_machine_destroy(machine);

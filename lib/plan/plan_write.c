@@ -219,6 +219,23 @@ static void write_units(ofl_json_text *t, const ofl_plan *plan)
     ofl_json_close(t, '[');
 }
 
+/* Stored in full; a step reads those that its tokens are sent to (expected, even routing). Modelled. */
+static void write_experts(ofl_json_text *t, const ofl_plan *plan)
+{
+    const ofl_plan_cut *cut = &plan->draft.cut;
+    ofl_step_shape shape = ofl_plan_decode_shape(&plan->draft.settings, plan->forecast.sequences);
+    ofl_step_rates rates;
+    double stored = 0;
+    for (uint64_t i = 0; i < cut->unit_count; i++) stored += cut->loads[i].expert_bytes;
+    if (stored <= 0) return;
+    ofl_plan_rates(&plan->facts, &shape, &rates);
+    ofl_json_open(t, "experts", '{');
+    ofl_json_put_u64(t, "stored_bytes", (uint64_t)stored);
+    ofl_json_put_u64(t, "read_bytes_per_step", (uint64_t)(stored * rates.expert_share));
+    ofl_json_put_u64(t, "tokens_per_step", shape.tokens);
+    ofl_json_close(t, '{');
+}
+
 static void write_rows(ofl_json_text *t, const ofl_plan *plan)
 {
     ofl_json_open(t, "by_sequences", '[');
@@ -265,6 +282,7 @@ static void write_plan(ofl_json_text *t, const ofl_plan *plan, bool with_identit
     write_workload(t, plan);
     write_budget(t, &plan->draft.budget);
     write_kv(t, &plan->draft.settings);
+    write_experts(t, plan);
     write_forecast(t, plan);
     write_units(t, plan);
     ofl_json_close(t, '{');
