@@ -190,13 +190,19 @@ static void print_advice(const page *p)
         printf("%s%s\n", i == 0 ? "what would help most: " : "                      ", ofl_plan_advice(p->plan, i));
 }
 
+static void print_experts(const facts *f)
+{
+    char stored[32], read[32];
+    if (f->expert_bytes == 0) return;
+    printf("note: %u experts, %u used by a token: of %s a step reads about %s (even routing, modelled);\n"
+           "      the forecast counts what this engine does: every expert that is not resident is copied in every step\n",
+           f->experts, f->experts_used, cli_show_bytes(stored, f->expert_bytes, 0), cli_show_bytes(read, f->expert_bytes_read, 0));
+}
+
 static void print_words(const page *p, const facts *f)
 {
     print_advice(p);
-    if (f->experts > 0)
-        printf("note: %u experts, %u used by a token: all of them are counted as read in every step, "
-               "so that the forecast is on the safe side\n",
-               f->experts, f->experts_used);
+    print_experts(f);
     for (uint32_t i = 0; i < ofl_model_note_count(p->model); i++) printf("note: %s\n", ofl_model_note(p->model, i));
     if (!runnable_architecture(ofl_model_architecture(p->model)))
         printf("note: %s can be planned, it cannot be run by ofload-batch (which runs %s)\n", ofl_model_architecture(p->model),

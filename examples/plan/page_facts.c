@@ -101,6 +101,11 @@ ofl_status facts_collect(const ofl_model *model, const ofl_plan *plan, facts *ou
     f.blocks = shape.block_count;
     f.experts = shape.expert_count;
     f.experts_used = shape.expert_used_count;
+    double read = 0;
+    status = ofl_model_expert_bytes(model, &f.expert_bytes);
+    if (status == OFL_OK) status = ofl_model_expert_bytes_per_step(model, f.forecast.sequences, &read);
+    if (status != OFL_OK) return app_forward(status);
+    f.expert_bytes_read = (uint64_t)read;
     f.trained_context = shape.trained_context_tokens;
     f.parameters = (double)shape.parameter_count;
     collect_types(model, &f);

@@ -13,6 +13,7 @@ typedef struct facts {
     ofl_forecast forecast;
     uint32_t blocks, experts, experts_used;
     uint64_t weight_bytes, trained_context;
+    uint64_t expert_bytes, expert_bytes_read; /* stored; expected to be read by a step of the planned sequences */
     double parameters;
     const char *main_type; /* that most bytes have */
     bool one_type;         /* of all matrices */
