@@ -148,45 +148,51 @@ static int stop(void *context, uint64_t index, const ofl_metadata *value)
     return index == 5;
 }
 
-static void test_metadata(void **state)
+enum { METADATA_TOKENS = 262144 };
+
+/* "t0", "t1", … */
+static void metadata_tokens(gguf_writer *writer)
 {
-    (void)state;
-    enum { tokens = 262144 };
-    gguf_writer writer;
-    llama_keys(&writer, 1);
-    gguf_key(&writer, "tokenizer.ggml.tokens", GGUF_ARRAY);
-    size_t bytes = 12, used = 12;
-    unsigned char *array = calloc(1, 12 + (size_t)tokens * 20);
+    gguf_key(writer, "tokenizer.ggml.tokens", GGUF_ARRAY);
+    size_t used = 12;
+    unsigned char *array = calloc(1, 12 + (size_t)METADATA_TOKENS * 20);
     array[0] = GGUF_STRING;
-    array[6] = tokens >> 16; /* u64 at 4 */
-    for (int i = 0; i < tokens; i++) {
+    array[6] = METADATA_TOKENS >> 16; /* u64 at 4 */
+    for (int i = 0; i < METADATA_TOKENS; i++) {
         int length = snprintf((char *)array + used + 8, 12, "t%d", i);
         array[used] = (unsigned char)length;
         used += 8 + (size_t)length;
     }
-    bytes = used;
-    gguf_raw(&writer, array, bytes);
+    gguf_raw(writer, array, used);
     free(array);
-    gguf_key(&writer, "big", GGUF_U64);
-    gguf_raw_u64(&writer, UINT64_MAX, 8);
-    gguf_key(&writer, "small", GGUF_I16);
-    gguf_raw_u64(&writer, 0xfffe, 2);
-    gguf_key(&writer, "nested", GGUF_ARRAY); /* two deep: passed over */
-    gguf_raw_u64(&writer, GGUF_ARRAY, 4);
-    gguf_raw_u64(&writer, 2, 8);
+}
+
+static void metadata_keys(gguf_writer *writer)
+{
+    llama_keys(writer, 1);
+    metadata_tokens(writer);
+    gguf_key(writer, "big", GGUF_U64);
+    gguf_raw_u64(writer, UINT64_MAX, 8);
+    gguf_key(writer, "small", GGUF_I16);
+    gguf_raw_u64(writer, 0xfffe, 2);
+    gguf_key(writer, "nested", GGUF_ARRAY); /* two deep: passed over */
+    gguf_raw_u64(writer, GGUF_ARRAY, 4);
+    gguf_raw_u64(writer, 2, 8);
     for (uint64_t i = 0; i < 2; i++) {
-        gguf_raw_u64(&writer, GGUF_U16, 4);
-        gguf_raw_u64(&writer, i, 8);
-        gguf_raw_u64(&writer, 7, (unsigned)(2 * i));
+        gguf_raw_u64(writer, GGUF_U16, 4);
+        gguf_raw_u64(writer, i, 8);
+        gguf_raw_u64(writer, 7, (unsigned)(2 * i));
     }
     char *licence = malloc((2 << 20) + 1); /* a long text before a key that matters */
     memset(licence, 'x', 2 << 20);
     licence[2 << 20] = '\0';
-    gguf_key_string(&writer, "general.license", licence);
+    gguf_key_string(writer, "general.license", licence);
     free(licence);
-    gguf_key_u32(&writer, "llama.attention.head_count_kv", 1);
-    tensor(&writer, "token_embd.weight", 64, 10);
-    ofl_model *model = opened(&writer, "metadata.gguf");
+    gguf_key_u32(writer, "llama.attention.head_count_kv", 1);
+}
+
+static void check_scalars(const ofl_model *model)
+{
     ofl_metadata value = {.struct_size = sizeof value};
     assert_ok(ofl_model_metadata_get(model, "big", &value));
     assert_int_equal(value.kind, OFL_METADATA_UINT);
@@ -201,12 +207,22 @@ static void test_metadata(void **state)
     assert_ok(ofl_model_metadata_get(model, "tokenizer.ggml.tokens", &value));
     assert_int_equal(value.kind, OFL_METADATA_ARRAY);
     assert_int_equal(value.element_kind, OFL_METADATA_STRING);
-    assert_int_equal(value.count, tokens);
+    assert_int_equal(value.count, METADATA_TOKENS);
     assert_int_equal(ofl_model_metadata_get(model, "no.such", &value), OFL_ERROR_NOT_FOUND);
     assert_int_equal(shape_of(model).head_count_kv, 1);
+}
+
+static void test_metadata(void **state)
+{
+    (void)state;
+    gguf_writer writer;
+    metadata_keys(&writer);
+    tensor(&writer, "token_embd.weight", 64, 10);
+    ofl_model *model = opened(&writer, "metadata.gguf");
+    check_scalars(model);
     walked seen = {0};
     assert_ok(ofl_model_metadata_each(model, "tokenizer.ggml.tokens", count_text, &seen));
-    assert_int_equal(seen.count, tokens);
+    assert_int_equal(seen.count, METADATA_TOKENS);
     assert_string_equal(seen.last, "t262143");
     uint64_t stopped = 0;
     assert_status(ofl_model_metadata_each(model, "tokenizer.ggml.tokens", stop, &stopped), OFL_ERROR_CANCELLED);

@@ -117,99 +117,67 @@ static void test_gemma4_windows(void **state)
     ofl_model_destroy(model);
 }
 
-static void test_windows_by_architecture(void **state)
+/* Keys in, bytes out. */
+static const struct {
+    const char *architecture;
+    uint32_t blocks, hidden, heads;
+    struct { const char *key; uint32_t value; } keys[9];
+    uint64_t contexts[2], bytes[2]; /* KV of so many tokens; 0: no second */
+    uint64_t state;
+    uint32_t notes;
+    ofl_kv_kind first; /* of layer 0 */
+} by_keys[] = {
+    {"gemma3", 62, 5376, 32,
+     {{"attention.head_count_kv", 16}, {"attention.key_length", 128}, {"attention.value_length", 128}, {"attention.sliding_window", 1024}},
+     {131072}, {UINT64_C(11173625856)}, 0, 0, OFL_KV_SLIDING},
+    {"gpt-oss", 24, 2880, 64,
+     {{"attention.head_count_kv", 8}, {"attention.key_length", 64}, {"attention.value_length", 64}, {"attention.sliding_window", 128}},
+     {8192}, {UINT64_C(6543114240) / 32}, 0, 0, OFL_KV_SLIDING},
+    {"phi3", 32, 3072, 32, /* no pattern: every layer slides, and a note says so */
+     {{"attention.sliding_window", 2047}, {"attention.head_count_kv", 32}},
+     {4096}, {804913152}, 0, 1, OFL_KV_SLIDING},
+    {"gemma2", 4, 64, 4, /* a period of 1 in the file: no layer slides; a note on the KV heads */
+     {{"attention.sliding_window", 16}, {"attention.sliding_window_pattern", 1}},
+     {100}, {4 * 100 * 2 * 64 * 2}, 0, 1, OFL_KV_FULL},
+    {"llama4", 48, 5120, 40,
+     {{"attention.head_count_kv", 8}, {"attention.key_length", 128}, {"attention.value_length", 128}},
+     {1048576}, {UINT64_C(52747567104)}, 0, 0, OFL_KV_CHUNKED},
+    {"deepseek2", 61, 7168, 128,
+     {{"attention.head_count_kv", 1}, {"attention.key_length", 576}, {"attention.value_length", 512}, {"attention.key_length_mla", 192},
+      {"attention.kv_lora_rank", 512}, {"rope.dimension_count", 64}},
+     {1, 65536}, {70272, UINT64_C(4605345792)}, 0, 1, OFL_KV_LATENT},
+    {"deepseek2", 61, 7168, 128, /* as older files have it */
+     {{"attention.key_length", 192}, {"attention.value_length", 128}, {"attention.kv_lora_rank", 512}, {"rope.dimension_count", 64}},
+     {1}, {70272}, 0, 2, OFL_KV_LATENT},
+    {"qwen3next", 48, 2048, 16,
+     {{"attention.head_count_kv", 2}, {"attention.key_length", 256}, {"attention.value_length", 256}, {"full_attention_interval", 4},
+      {"ssm.conv_kernel", 4}, {"ssm.inner_size", 4096}, {"ssm.state_size", 128}, {"ssm.group_count", 16}},
+     {1}, {12 * 2 * 2 * 256 * 2}, 36 * ((UINT64_C(2) << 20) + 3 * (2 * 16 * 128 + 4096) * 2), 0, OFL_KV_NONE},
+};
+
+static void test_by_keys(void **state)
 {
     (void)state;
-    given at;
-    start(&at, "gemma3", 62, 5376, 32);
-    set(&at, "attention.head_count_kv", 16);
-    set(&at, "attention.key_length", 128);
-    set(&at, "attention.value_length", 128);
-    set(&at, "attention.sliding_window", 1024);
-    ofl_model *model = finish(&at);
-    check(model, 131072, UINT64_C(11173625856));
-    ofl_model_destroy(model);
-
-    start(&at, "gpt-oss", 24, 2880, 64);
-    set(&at, "attention.head_count_kv", 8);
-    set(&at, "attention.key_length", 64);
-    set(&at, "attention.value_length", 64);
-    set(&at, "attention.sliding_window", 128);
-    model = finish(&at);
-    check(model, 8192, UINT64_C(6543114240) / 32);
-    ofl_model_destroy(model);
-
-    start(&at, "phi3", 32, 3072, 32); /* no pattern: every layer slides, and a note says so */
-    set(&at, "attention.sliding_window", 2047);
-    set(&at, "attention.head_count_kv", 32);
-    model = finish(&at);
-    check(model, 4096, 804913152);
-    assert_int_equal(ofl_model_note_count(model), 1);
-    ofl_model_destroy(model);
-
-    start(&at, "gemma2", 4, 64, 4); /* a period of 1 in the file: no layer slides */
-    set(&at, "attention.sliding_window", 16);
-    set(&at, "attention.sliding_window_pattern", 1);
-    model = finish(&at);
-    check(model, 100, 4 * 100 * 2 * 64 * 2);
-    ofl_model_destroy(model);
-
-    start(&at, "llama4", 48, 5120, 40);
-    set(&at, "attention.head_count_kv", 8);
-    set(&at, "attention.key_length", 128);
-    set(&at, "attention.value_length", 128);
-    model = finish(&at);
-    check(model, 1048576, UINT64_C(52747567104));
-    ofl_kv_layer layer = {.struct_size = sizeof layer};
-    assert_ok(ofl_model_kv_layer_get(model, 0, &layer));
-    assert_int_equal(layer.kind, OFL_KV_CHUNKED);
-    ofl_model_destroy(model);
-}
-
-static void test_latent(void **state)
-{
-    (void)state;
-    given at;
-    start(&at, "deepseek2", 61, 7168, 128);
-    set(&at, "attention.head_count_kv", 1);
-    set(&at, "attention.key_length", 576);
-    set(&at, "attention.value_length", 512);
-    set(&at, "attention.key_length_mla", 192);
-    set(&at, "attention.kv_lora_rank", 512);
-    set(&at, "rope.dimension_count", 64);
-    ofl_model *model = finish(&at);
-    check(model, 1, 70272);
-    check(model, 65536, UINT64_C(4605345792));
-    ofl_model_destroy(model);
-
-    start(&at, "deepseek2", 61, 7168, 128); /* as older files have it */
-    set(&at, "attention.key_length", 192);
-    set(&at, "attention.value_length", 128);
-    set(&at, "attention.kv_lora_rank", 512);
-    set(&at, "rope.dimension_count", 64);
-    model = finish(&at);
-    check(model, 1, 70272);
-    ofl_model_destroy(model);
+    for (size_t i = 0; i < OFL_COUNT_OF(by_keys); i++) {
+        given at;
+        ofl_kv_layer layer = {.struct_size = sizeof layer};
+        start(&at, by_keys[i].architecture, by_keys[i].blocks, by_keys[i].hidden, by_keys[i].heads);
+        for (size_t k = 0; by_keys[i].keys[k].key != NULL; k++) set(&at, by_keys[i].keys[k].key, by_keys[i].keys[k].value);
+        ofl_model *model = finish(&at);
+        for (size_t c = 0; c < 2 && by_keys[i].contexts[c] != 0; c++) check(model, by_keys[i].contexts[c], by_keys[i].bytes[c]);
+        check_state(model, by_keys[i].state);
+        assert_ok(ofl_model_kv_layer_get(model, 0, &layer));
+        if (layer.kind != by_keys[i].first || ofl_model_note_count(model) != by_keys[i].notes)
+            fail_msg("%s: kind %d, %u notes: %s", by_keys[i].architecture, (int)layer.kind, (unsigned)ofl_model_note_count(model),
+                     ofl_model_note(model, 0));
+        ofl_model_destroy(model);
+    }
 }
 
 static void test_recurrent(void **state)
 {
     (void)state;
     given at;
-    start(&at, "qwen3next", 48, 2048, 16);
-    set(&at, "attention.head_count_kv", 2);
-    set(&at, "attention.key_length", 256);
-    set(&at, "attention.value_length", 256);
-    set(&at, "full_attention_interval", 4);
-    set(&at, "ssm.conv_kernel", 4);
-    set(&at, "ssm.inner_size", 4096);
-    set(&at, "ssm.state_size", 128);
-    set(&at, "ssm.group_count", 16);
-    ofl_model *model = finish(&at);
-    check(model, 1, 12 * 2 * 2 * 256 * 2);
-    check_state(model, 36 * ((UINT64_C(2) << 20) + 3 * (2 * 16 * 128 + 4096) * 2));
-    ofl_model_destroy(model);
-
     static const uint32_t heads[4] = {0, 2, 0, 0}, widths[4] = {0, 0, 0, 99}; /* M*M- */
     start(&at, "nemotron_h", 4, 64, 4);
     set(&at, "attention.key_length", 16);
@@ -220,7 +188,7 @@ static void test_recurrent(void **state)
     set(&at, "ssm.inner_size", 32);
     set(&at, "ssm.state_size", 16);
     set(&at, "ssm.group_count", 1);
-    model = finish(&at);
+    ofl_model *model = finish(&at);
     check(model, 1, 128);
     check_state(model, 4864);
     ofl_model_destroy(model);
@@ -375,8 +343,7 @@ static void test_expert_bytes(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_heads_per_layer),
     cmocka_unit_test(test_gemma4_windows),
-    cmocka_unit_test(test_windows_by_architecture),
-    cmocka_unit_test(test_latent),
+    cmocka_unit_test(test_by_keys),
     cmocka_unit_test(test_recurrent),
     cmocka_unit_test(test_shared),
     cmocka_unit_test(test_prediction_blocks),

@@ -184,58 +184,59 @@ static void test_index(void **state)
     }
 }
 
+static const struct {
+    const char *config;
+    ofl_status wanted;
+    const char *word;
+} bad_configs[] = {
+    {"", OFL_ERROR_FORMAT, "config.json"},
+    {"{", OFL_ERROR_FORMAT, "config.json"},
+    {"[]", OFL_ERROR_FORMAT, "not an object"},
+    {"{} x", OFL_ERROR_FORMAT, "JSON"},
+    {"7", OFL_ERROR_FORMAT, "object"},
+    {"{}", OFL_ERROR_FORMAT, "no text model"},
+    {"{\"vision_config\":{\"num_hidden_layers\":3},\"audio_config\":{\"num_hidden_layers\":4}}", OFL_ERROR_FORMAT, "no text model"},
+    {"{\"model_type\":\"lla\\u0000ma\",\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4}", OFL_ERROR_FORMAT, "NUL"},
+    {"{\"hidden_size\":64,\"num_hidden_layers\":1}", OFL_ERROR_FORMAT, "num_attention_heads"},
+    {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":0}", OFL_ERROR_FORMAT, "num_attention_heads"},
+    {"{\"hidden_size\":64,\"num_hidden_layers\":1.5,\"num_attention_heads\":4}", OFL_ERROR_FORMAT, "num_hidden_layers"},
+    {"{\"hidden_size\":64,\"num_hidden_layers\":-1,\"num_attention_heads\":4}", OFL_ERROR_FORMAT, "num_hidden_layers"},
+    {"{\"hidden_size\":64,\"num_hidden_layers\":4294967295,\"num_attention_heads\":4}", OFL_ERROR_FORMAT, "num_hidden_layers"},
+    {"{\"hidden_size\":64,\"num_hidden_layers\":1e300,\"num_attention_heads\":4}", OFL_ERROR_FORMAT, "num_hidden_layers"},
+    {"{\"hidden_size\":Infinity,\"num_hidden_layers\":1,\"num_attention_heads\":4}", OFL_ERROR_FORMAT, "hidden_size"},
+    {"{\"hidden_size\":NaN,\"num_hidden_layers\":1,\"num_attention_heads\":4}", OFL_ERROR_FORMAT, "hidden_size"},
+    {"{\"hidden_size\":\"64\",\"num_hidden_layers\":1,\"num_attention_heads\":4}", OFL_ERROR_FORMAT, "hidden_size"},
+    {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"num_key_value_heads\":0}", OFL_ERROR_FORMAT,
+     "num_key_value_heads"},
+    {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"num_key_value_heads\":3}", OFL_ERROR_FORMAT,
+     "num_key_value_heads"},
+    {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"num_key_value_heads\":8}", OFL_ERROR_FORMAT,
+     "num_key_value_heads"},
+    {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":128}", OFL_ERROR_FORMAT, "head_dim"},
+    {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"layer_types\":[]}", OFL_ERROR_FORMAT, "layer_types"},
+    {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"layer_types\":[\"odd\"]}", OFL_ERROR_UNSUPPORTED, "odd"},
+    {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"layer_types\":[7]}", OFL_ERROR_UNSUPPORTED, "type"},
+    {"{\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"hybrid_override_pattern\":\"M*M\"}", OFL_ERROR_FORMAT,
+     "hybrid_override_pattern"},
+    {"{\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"full_attn_idxs\":[2]}", OFL_ERROR_FORMAT,
+     "full_attn_idxs"},
+    {"{\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_kv_shared_layers\":2}", OFL_ERROR_FORMAT,
+     "num_kv_shared_layers"},
+    {"{\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"attn_type_list\":[0,1]}", OFL_ERROR_UNSUPPORTED,
+     "attn_type_list"},
+    {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"tie_word_embeddings\":1}", OFL_ERROR_FORMAT,
+     "tie_word_embeddings"},
+};
+
 static void test_configs(void **state)
 {
     (void)state;
-    static const struct {
-        const char *config;
-        ofl_status wanted;
-        const char *word;
-    } cases[] = {
-        {"", OFL_ERROR_FORMAT, "config.json"},
-        {"{", OFL_ERROR_FORMAT, "config.json"},
-        {"[]", OFL_ERROR_FORMAT, "not an object"},
-        {"{} x", OFL_ERROR_FORMAT, "JSON"},
-        {"7", OFL_ERROR_FORMAT, "object"},
-        {"{}", OFL_ERROR_FORMAT, "no text model"},
-        {"{\"vision_config\":{\"num_hidden_layers\":3},\"audio_config\":{\"num_hidden_layers\":4}}", OFL_ERROR_FORMAT, "no text model"},
-        {"{\"model_type\":\"lla\\u0000ma\",\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4}", OFL_ERROR_FORMAT, "NUL"},
-        {"{\"hidden_size\":64,\"num_hidden_layers\":1}", OFL_ERROR_FORMAT, "num_attention_heads"},
-        {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":0}", OFL_ERROR_FORMAT, "num_attention_heads"},
-        {"{\"hidden_size\":64,\"num_hidden_layers\":1.5,\"num_attention_heads\":4}", OFL_ERROR_FORMAT, "num_hidden_layers"},
-        {"{\"hidden_size\":64,\"num_hidden_layers\":-1,\"num_attention_heads\":4}", OFL_ERROR_FORMAT, "num_hidden_layers"},
-        {"{\"hidden_size\":64,\"num_hidden_layers\":4294967295,\"num_attention_heads\":4}", OFL_ERROR_FORMAT, "num_hidden_layers"},
-        {"{\"hidden_size\":64,\"num_hidden_layers\":1e300,\"num_attention_heads\":4}", OFL_ERROR_FORMAT, "num_hidden_layers"},
-        {"{\"hidden_size\":Infinity,\"num_hidden_layers\":1,\"num_attention_heads\":4}", OFL_ERROR_FORMAT, "hidden_size"},
-        {"{\"hidden_size\":NaN,\"num_hidden_layers\":1,\"num_attention_heads\":4}", OFL_ERROR_FORMAT, "hidden_size"},
-        {"{\"hidden_size\":\"64\",\"num_hidden_layers\":1,\"num_attention_heads\":4}", OFL_ERROR_FORMAT, "hidden_size"},
-        {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"num_key_value_heads\":0}", OFL_ERROR_FORMAT,
-         "num_key_value_heads"},
-        {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"num_key_value_heads\":3}", OFL_ERROR_FORMAT,
-         "num_key_value_heads"},
-        {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"num_key_value_heads\":8}", OFL_ERROR_FORMAT,
-         "num_key_value_heads"},
-        {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":128}", OFL_ERROR_FORMAT, "head_dim"},
-        {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"layer_types\":[]}", OFL_ERROR_FORMAT, "layer_types"},
-        {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"layer_types\":[\"odd\"]}", OFL_ERROR_UNSUPPORTED, "odd"},
-        {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"layer_types\":[7]}", OFL_ERROR_UNSUPPORTED, "type"},
-        {"{\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"hybrid_override_pattern\":\"M*M\"}", OFL_ERROR_FORMAT,
-         "hybrid_override_pattern"},
-        {"{\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"full_attn_idxs\":[2]}", OFL_ERROR_FORMAT,
-         "full_attn_idxs"},
-        {"{\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_kv_shared_layers\":2}", OFL_ERROR_FORMAT,
-         "num_kv_shared_layers"},
-        {"{\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"attn_type_list\":[0,1]}", OFL_ERROR_UNSUPPORTED,
-         "attn_type_list"},
-        {"{\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"tie_word_embeddings\":1}", OFL_ERROR_FORMAT,
-         "tie_word_embeddings"},
-    };
     fresh("configs", CONFIG);
     write_shard("model.safetensors", "model.norm.weight", NULL);
     expect("good", OFL_OK, "");
-    for (size_t i = 0; i < OFL_COUNT_OF(cases); i++) {
-        test_write_text(folder, "config.json", cases[i].config);
-        expect(cases[i].config, cases[i].wanted, cases[i].word);
+    for (size_t i = 0; i < OFL_COUNT_OF(bad_configs); i++) {
+        test_write_text(folder, "config.json", bad_configs[i].config);
+        expect(bad_configs[i].config, bad_configs[i].wanted, bad_configs[i].word);
     }
     char deep[100001];
     memset(deep, '[', 100000);
