@@ -26,7 +26,9 @@ static size_t random_text(uint64_t *random, char *text, size_t characters)
     size_t bytes = 0;
     for (size_t i = 0; i < characters; i++) {
         uint64_t kind = test_random(random) % 8;
-        uint32_t code = (uint32_t)(kind < 4 ? likely[test_random(random) % 14] : kind < 7 ? test_random(random) % 0x500 : test_random(random) % 0x110000);
+        uint32_t code = (uint32_t)(kind < 4   ? likely[test_random(random) % 14]
+                                   : kind < 7 ? test_random(random) % 0x500
+                                              : test_random(random) % 0x110000);
         if (code >= 0xD800 && code < 0xE000) code = 'x';
         bytes += utf8_write(code, text + bytes);
     }
@@ -121,7 +123,8 @@ static void test_only_markup_makes_control_tokens(void **state)
 static void test_special_ids(void **state)
 {
     (void)state;
-    tokenizer *llama3 = golden_tokenizer("llama3"), *qwen2 = golden_tokenizer("qwen2"), *gemma = golden_tokenizer("gemma"), *prepend = golden_tokenizer("prepend");
+    tokenizer *llama3 = golden_tokenizer("llama3"), *qwen2 = golden_tokenizer("qwen2"), *gemma = golden_tokenizer("gemma"),
+              *prepend = golden_tokenizer("prepend");
     size_t bytes = 9;
     assert_int_equal(tokenizer_begin(llama3), tokenizer_find(llama3, "<|begin_of_text|>"));
     assert_int_equal(tokenizer_begin(qwen2), -1);
@@ -162,14 +165,16 @@ static void test_invalid_text_is_refused(void **state)
 
 /* --- folders --- */
 
-static tokenizer *open_texts(const char *name, const char *json, const char *config, const char *generation, ofl_status wanted, const char *part)
+static tokenizer *open_texts(const char *name, const char *json, const char *config, const char *generation, ofl_status wanted,
+                             const char *part)
 {
     char path[300];
     const char *folder = test_path(name);
     tokenizer *t = NULL;
     (void)snprintf(path, sizeof path, "mkdir -p %s && rm -f %s/*", folder, folder);
     assert_int_equal(test_run(path, NULL), 0);
-    const char *const files[] = {"tokenizer.json", "tokenizer_config.json", "generation_config.json"}, *const texts[] = {json, config, generation};
+    const char *const files[] = {"tokenizer.json", "tokenizer_config.json", "generation_config.json"};
+    const char *const texts[] = {json, config, generation};
     for (size_t i = 0; i < 3; i++) {
         (void)snprintf(path, sizeof path, "%s/%s", folder, files[i]);
         if (texts[i] != NULL) test_write(path, texts[i], strlen(texts[i]));
@@ -219,21 +224,28 @@ static void test_broken_folders_are_refused(void **state)
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[7]}}", OFL_ERROR_FORMAT, "pair"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"x y\"]}}", OFL_ERROR_FORMAT, "merges"},
         {"{\"model\":{\"type\":\"BPE\",\"dropout\":0.1,\"vocab\":{\"a\":0},\"merges\":[]}}", OFL_ERROR_UNSUPPORTED, "dropout"},
-        {"{\"model\":{\"type\":\"BPE\",\"end_of_word_suffix\":\"</w>\",\"vocab\":{\"a\":0},\"merges\":[]}}", OFL_ERROR_UNSUPPORTED, "suffix"},
+        {"{\"model\":{\"type\":\"BPE\",\"end_of_word_suffix\":\"</w>\",\"vocab\":{\"a\":0},\"merges\":[]}}", OFL_ERROR_UNSUPPORTED,
+         "suffix"},
         {"{\"normalizer\":{\"type\":\"Lowercase\"}," MODEL "}", OFL_ERROR_UNSUPPORTED, "Lowercase"},
-        {"{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"b\"}," MODEL "}", OFL_ERROR_UNSUPPORTED, "Replace"},
+        {"{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"b\"}," MODEL "}", OFL_ERROR_UNSUPPORTED,
+         "Replace"},
         {"{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":7}," MODEL "}", OFL_ERROR_FORMAT, "normalizers"},
         {"{\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"}," MODEL "}", OFL_ERROR_UNSUPPORTED, "BertPreTokenizer"},
         {"{\"pre_tokenizer\":{}," MODEL "}", OFL_ERROR_FORMAT, "type"},
-        {"{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":\"(\"}}," MODEL "}", OFL_ERROR_UNSUPPORTED, "pattern"},
-        {"{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":\"[a&&b]\"}}," MODEL "}", OFL_ERROR_UNSUPPORTED, "&&"},
-        {"{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":\"\"}}," MODEL "}", OFL_ERROR_FORMAT, "pattern"},
-        {"{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Torn\",\"pattern\":{\"Regex\":\"a\"}}," MODEL "}", OFL_ERROR_UNSUPPORTED, "Torn"},
+        {"{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":\"(\"}}," MODEL "}",
+         OFL_ERROR_UNSUPPORTED, "pattern"},
+        {"{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":\"[a&&b]\"}}," MODEL "}",
+         OFL_ERROR_UNSUPPORTED, "&&"},
+        {"{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":\"\"}}," MODEL "}", OFL_ERROR_FORMAT,
+         "pattern"},
+        {"{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Torn\",\"pattern\":{\"Regex\":\"a\"}}," MODEL "}", OFL_ERROR_UNSUPPORTED,
+         "Torn"},
         {"{\"added_tokens\":7," MODEL "}", OFL_ERROR_FORMAT, "added_tokens"},
         {"{\"added_tokens\":[{\"id\":3}]," MODEL "}", OFL_ERROR_FORMAT, "added_tokens"},
         {"{\"added_tokens\":[{\"content\":\"x\",\"id\":99999999}]," MODEL "}", OFL_ERROR_FORMAT, "added_tokens"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) (void)open_texts("broken", cases[i].json, NULL, NULL, cases[i].status, cases[i].part);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        (void)open_texts("broken", cases[i].json, NULL, NULL, cases[i].status, cases[i].part);
     (void)open_texts("broken", "{" MODEL "}", "[", NULL, OFL_ERROR_FORMAT, "tokenizer_config.json");
     (void)open_texts("broken", "{" MODEL "}", NULL, "{\"eos_token_id\":[1,\"x\"]}", OFL_ERROR_FORMAT, "eos_token_id");
     char deep[4000] = "{\"normalizer\":";
@@ -247,7 +259,8 @@ static void test_broken_folders_are_refused(void **state)
 static void test_damaged_files_do_no_harm(void **state)
 {
     (void)state;
-    static const char *const names[] = {"qwen2/tokenizer.json", "prepend/tokenizer.json"}, *const bits[] = {"null", "{}", "[]", "-1", "\"\"", "1e9", "\"x y\"", "true"};
+    static const char *const names[] = {"qwen2/tokenizer.json", "prepend/tokenizer.json"};
+    static const char *const bits[] = {"null", "{}", "[]", "-1", "\"\"", "1e9", "\"x y\"", "true"};
     uint64_t random = 29;
     int opened = 0, refused = 0;
     for (int round = 0; round < 400; round++) {
@@ -283,10 +296,12 @@ static void test_damaged_files_do_no_harm(void **state)
 static void test_settings_beside_the_tokenizer(void **state)
 {
     (void)state;
-    tokenizer *t = open_texts("settings", "{\"added_tokens\":[{\"content\":\"<e>\",\"id\":3,\"special\":true},{\"content\":\"<b>\",\"id\":7,\"special\":true}]," MODEL "}",
-                              "{\"add_bos_token\":true,\"bos_token\":\"<b>\",\"eos_token\":{\"content\":\"<e>\"},"
-                              "\"chat_template\":[{\"name\":\"tools\",\"template\":\"x\"},{\"name\":\"default\",\"template\":\"y\"}]}",
-                              "{\"eos_token_id\":[2,99999]}", OFL_OK, NULL);
+    tokenizer *t = open_texts(
+        "settings",
+        "{\"added_tokens\":[{\"content\":\"<e>\",\"id\":3,\"special\":true},{\"content\":\"<b>\",\"id\":7,\"special\":true}]," MODEL "}",
+        "{\"add_bos_token\":true,\"bos_token\":\"<b>\",\"eos_token\":{\"content\":\"<e>\"},"
+        "\"chat_template\":[{\"name\":\"tools\",\"template\":\"x\"},{\"name\":\"default\",\"template\":\"y\"}]}",
+        "{\"eos_token_id\":[2,99999]}", OFL_OK, NULL);
     size_t bytes;
     assert_int_equal(tokenizer_begin(t), 7);
     assert_int_equal(tokenizer_size(t), 8);
@@ -302,7 +317,9 @@ static void test_settings_of_the_model(void **state)
     (void)state;
     token_list list = {0};
 #define UNREACHED "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"c\":3,\"<u>\":4},\"merges\":[]}}"
-    tokenizer *whole = open_texts("whole", "{\"model\":{\"type\":\"BPE\",\"ignore_merges\":true,\"unk_token\":\"<u>\",\"fuse_unk\":true," UNREACHED, NULL, NULL, OFL_OK, NULL);
+    tokenizer *whole =
+        open_texts("whole", "{\"model\":{\"type\":\"BPE\",\"ignore_merges\":true,\"unk_token\":\"<u>\",\"fuse_unk\":true," UNREACHED,
+                   NULL, NULL, OFL_OK, NULL);
     tokenizer *merged = open_texts("merged", "{\"model\":{\"type\":\"BPE\",\"unk_token\":\"<u>\"," UNREACHED, NULL, NULL, OFL_OK, NULL);
     golden_encode(whole, "ab", false, &list);
     assert_int_equal(list.count, 1);
@@ -341,9 +358,10 @@ static void test_ways_of_splitting(void **state)
         bool invert;
         const char *wanted;
     } cases[] = {
-        {SPLIT_ISOLATED, false, "[12][a][b][, ][c][.]"},        {SPLIT_REMOVED, false, "[12][, ][.]"},          {SPLIT_MERGED_PREVIOUS, false, "[12a][b][, c][.]"},
-        {SPLIT_MERGED_NEXT, false, "[12][a][b, ][c.]"},         {SPLIT_CONTIGUOUS, false, "[12][ab][, ][c][.]"}, {SPLIT_REMOVED, true, "[a][b][c]"},
-        {SPLIT_CONTIGUOUS, true, "[12][ab][, ][c][.]"},         {SPLIT_MERGED_PREVIOUS, true, "[12][a][b, ][c.]"},
+        {SPLIT_ISOLATED, false, "[12][a][b][, ][c][.]"},    {SPLIT_REMOVED, false, "[12][, ][.]"},
+        {SPLIT_MERGED_PREVIOUS, false, "[12a][b][, c][.]"}, {SPLIT_MERGED_NEXT, false, "[12][a][b, ][c.]"},
+        {SPLIT_CONTIGUOUS, false, "[12][ab][, ][c][.]"},    {SPLIT_REMOVED, true, "[a][b][c]"},
+        {SPLIT_CONTIGUOUS, true, "[12][ab][, ][c][.]"},     {SPLIT_MERGED_PREVIOUS, true, "[12][a][b, ][c.]"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         pretokenizer *p;
@@ -385,14 +403,23 @@ static void test_named_pretokenizers(void **state)
     }
     assert_app_ok(pretokenizer_create(&p));
     static const char *const unknown[] = {"default", "", "gpt", "pt-2", "|", "gpt-2|mpt", "kimi-k2"};
-    for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++) assert_app_fails(pretokenizer_add_named(p, unknown[i], &traits), OFL_ERROR_UNSUPPORTED, unknown[i]);
+    for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++)
+        assert_app_fails(pretokenizer_add_named(p, unknown[i], &traits), OFL_ERROR_UNSUPPORTED, unknown[i]);
     pretokenizer_free(p);
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_ids_equal_the_reference),  cmocka_unit_test(test_random_text_comes_back),  cmocka_unit_test(test_long_words_are_no_trap),
-    cmocka_unit_test(test_only_markup_makes_control_tokens), cmocka_unit_test(test_special_ids),     cmocka_unit_test(test_invalid_text_is_refused),
-    cmocka_unit_test(test_broken_folders_are_refused), cmocka_unit_test(test_settings_beside_the_tokenizer), cmocka_unit_test(test_ways_of_splitting),
-    cmocka_unit_test(test_named_pretokenizers),      cmocka_unit_test(test_damaged_files_do_no_harm), cmocka_unit_test(test_settings_of_the_model),
+    cmocka_unit_test(test_ids_equal_the_reference),
+    cmocka_unit_test(test_random_text_comes_back),
+    cmocka_unit_test(test_long_words_are_no_trap),
+    cmocka_unit_test(test_only_markup_makes_control_tokens),
+    cmocka_unit_test(test_special_ids),
+    cmocka_unit_test(test_invalid_text_is_refused),
+    cmocka_unit_test(test_broken_folders_are_refused),
+    cmocka_unit_test(test_settings_beside_the_tokenizer),
+    cmocka_unit_test(test_ways_of_splitting),
+    cmocka_unit_test(test_named_pretokenizers),
+    cmocka_unit_test(test_damaged_files_do_no_harm),
+    cmocka_unit_test(test_settings_of_the_model),
 };
 TEST_MAIN(tests)

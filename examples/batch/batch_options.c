@@ -6,13 +6,15 @@
 #define OWN_OPTIONS 18
 
 static const char summary[] =
-    "Answers a file of prompts (JSON lines as in OpenAI's batch format) with a model that may be bigger than the device: what does not fit is copied to it\n"
-    "again in every step, for many sequences at once. A run that was stopped, by whatever, goes on where it stopped when started again.";
+    "Answers a file of prompts (JSON lines as in OpenAI's batch format) with a model that may be bigger than the device:\n"
+    "what does not fit is copied to it again in every step, for many sequences at once. A run that was stopped, by whatever,\n"
+    "goes on where it stopped when started again.";
 static const char epilogue[] =
     "ofload-batch merge --input IN.jsonl --output ALL.jsonl PART… joins shards.\n"
-    "Lines are read up to 32 MiB each. A custom_id that is there twice is refused before anything runs; any other bad line gets an error line.\n"
-    "exit status: 0 done, 1 failed, 2 wrong usage, 3 does not fit, 4 done with error lines, 75 stopped by SIGTERM or SIGUSR1, 130 by SIGINT\n"
-    "(run again, both go on)";
+    "Lines are read up to 32 MiB each. A custom_id that is there twice is refused before anything runs; any other bad line\n"
+    "gets an error line.\n"
+    "exit status: 0 done, 1 failed, 2 wrong usage, 3 does not fit, 4 done with error lines, 75 stopped by SIGTERM or SIGUSR1,\n"
+    "130 by SIGINT (run again, both go on)";
 
 static cli_option rows[PLAN_OPTION_COUNT + OWN_OPTIONS];
 static cli_program program = {"ofload-batch", "--model MODEL --input IN.jsonl --output OUT.jsonl [options]", summary, epilogue, rows, 0};
@@ -29,16 +31,19 @@ static void make_table(batch_options *o)
     const cli_option own[] = {
         {"--model", CLI_TEXT, &o->model, NULL, "MODEL", NULL, "a GGUF file or a Hugging Face folder"},
         {"--input", CLI_TEXT, &o->input, NULL, "IN.jsonl", NULL, "the requests, one a line"},
-        {"--output", CLI_TEXT, &o->output, NULL, "OUT.jsonl", NULL, "the answers, in the order they are done; beside it OUT.jsonl.state.json"},
+        {"--output", CLI_TEXT, &o->output, NULL, "OUT.jsonl", NULL,
+         "the answers, in the order they are done; beside it OUT.jsonl.state.json"},
     };
     const cli_option more[] = {
         {"--plan", CLI_TEXT, &o->plan_file, NULL, "PLAN.json", NULL, "use this plan (ofload-plan --output) instead of making one"},
         {"--compute", CLI_CHOICE, &o->compute, &o->given.compute, "bf16|f32", "bf16|f32",
          "what weights are expanded to for products (default: bf16)"},
-        {"--threads", CLI_COUNT, &o->threads, &o->given.threads, "N", NULL, "for products (default: the cores less one, which the link needs)"},
+        {"--threads", CLI_COUNT, &o->threads, &o->given.threads, "N", NULL,
+         "for products (default: the cores less one, which the link needs)"},
         {"--max-tokens-default", CLI_COUNT, &o->max_tokens_default, &o->given.max_tokens_default, "N", NULL,
          "most new tokens where a request does not say (default: 256)"},
-        {"--chat-template", CLI_TEXT, &o->chat_template, NULL, "NAME", NULL, "chatml, llama3, mistral, gemma or none (default: by the model)"},
+        {"--chat-template", CLI_TEXT, &o->chat_template, NULL, "NAME", NULL,
+         "chatml, llama3, mistral, gemma or none (default: by the model)"},
         {"--shard", CLI_TEXT, &o->shard_text, NULL, "I/N|auto", NULL,
          "only every N-th request, into OUT.shard-I-of-N.jsonl; auto: as Slurm or Kubernetes says"},
         {"--ordered", CLI_FLAG, &o->ordered, NULL, NULL, NULL, "put the finished output in the order of the input"},
@@ -54,8 +59,10 @@ static void make_table(batch_options *o)
     plan_options_table(&o->plan, planning);
     for (size_t i = 0; i < PLAN_OPTION_COUNT; i++) {
         if (strcmp(planning[i].name, "--objective") == 0) planning[i].help = "what the plan is best at (default: throughput)";
-        if (strcmp(planning[i].name, "--context") == 0) planning[i].help = "tokens per sequence, prompt and answer (default: as the longest request needs)";
-        if (strcmp(planning[i].name, "--device") == 0) planning[i].help = "what it runs on: cuda:0 is the default; sim:vram=64MiB,h2d=1GB/s simulates one";
+        if (strcmp(planning[i].name, "--context") == 0)
+            planning[i].help = "tokens per sequence, prompt and answer (default: as the longest request needs)";
+        if (strcmp(planning[i].name, "--device") == 0)
+            planning[i].help = "what it runs on: cuda:0 is the default; sim:vram=64MiB,h2d=1GB/s simulates one";
     }
     program.option_count = 0;
     add(own, sizeof own / sizeof own[0]);
@@ -91,7 +98,8 @@ static ofl_status check_plan(const batch_options *o)
     };
     for (size_t i = 0; o->plan_file != NULL && i < sizeof shaping / sizeof shaping[0]; i++) {
         if (shaping[i].given)
-            return app_fail(OFL_ERROR_ARGUMENT, "%s has no effect beside --plan, which has it settled; leave one of them out", shaping[i].name);
+            return app_fail(OFL_ERROR_ARGUMENT, "%s has no effect beside --plan, which has it settled; leave one of them out",
+                            shaping[i].name);
     }
     return OFL_OK;
 }
@@ -107,12 +115,16 @@ static ofl_status check(const batch_options *o)
     }
     if (o->max_tokens_default == 0 || o->max_tokens_default > 1000000000)
         return app_fail(OFL_ERROR_ARGUMENT, "--max-tokens-default: a count from 1 to 1000000000 is needed");
-    if (o->given.threads && (o->threads == 0 || o->threads > 4096)) return app_fail(OFL_ERROR_ARGUMENT, "--threads: a count from 1 to 4096 is needed");
+    if (o->given.threads && (o->threads == 0 || o->threads > 4096))
+        return app_fail(OFL_ERROR_ARGUMENT, "--threads: a count from 1 to 4096 is needed");
     if (o->overwrite && o->retry_errors)
-        return app_fail(OFL_ERROR_ARGUMENT, "--retry-errors has no effect beside --overwrite, which redoes everything; leave one of them out");
+        return app_fail(OFL_ERROR_ARGUMENT,
+                        "--retry-errors has no effect beside --overwrite, which redoes everything; leave one of them out");
     if (o->dry_run && (o->retry_errors || o->ordered))
-        return app_fail(OFL_ERROR_ARGUMENT, "%s has no effect in a dry run; leave one of them out", o->ordered ? "--ordered" : "--retry-errors");
-    if (o->quiet && o->no_progress) return app_fail(OFL_ERROR_ARGUMENT, "--no-progress has no effect beside --quiet; leave one of them out");
+        return app_fail(OFL_ERROR_ARGUMENT, "%s has no effect in a dry run; leave one of them out",
+                        o->ordered ? "--ordered" : "--retry-errors");
+    if (o->quiet && o->no_progress)
+        return app_fail(OFL_ERROR_ARGUMENT, "--no-progress has no effect beside --quiet; leave one of them out");
     return check_plan(o);
 }
 

@@ -20,8 +20,10 @@ static ofl_status slice_read(ofl_engine *engine, uint32_t index)
     if (status == OFL_OK) status = ofl_model_tensor_get(engine->model, slice.tensor, &tensor);
     if (status != OFL_OK) return status;
     if (slice.unit == OFL_NOWHERE && (slice.tier == OFL_TIER_PAGEABLE || slice.tier == OFL_TIER_FILE))
-        return ofl_fail(OFL_ERROR_UNSUPPORTED, "tensor %s: its rows are read by the device itself, from pinned memory, but the plan keeps it in tier %s; "
-                        "allow more pinnable memory", tensor.name, ofl_tier_name(slice.tier));
+        return ofl_fail(OFL_ERROR_UNSUPPORTED,
+                        "tensor %s: its rows are read by the device itself, from pinned memory, but the plan keeps it in tier %s; "
+                        "allow more pinnable memory",
+                        tensor.name, ofl_tier_name(slice.tier));
     uint64_t end;
     if (!ofl_add_u64(slice.row_first, slice.row_count, &end) || !ofl_mul_u64(end, tensor.row_bytes, &end) || end > tensor.bytes)
         return does_not_add_up("a slice lies outside its tensor");
@@ -30,7 +32,11 @@ static ofl_status slice_read(ofl_engine *engine, uint32_t index)
         .row_bytes = tensor.row_bytes, .gathered = tensor.also_lookup != 0, .bytes = slice.bytes, .piece_offset = slice.piece_offset,
     };
     engine->views[index] = (ofl_view_slice){
-        .bytes = slice.bytes, .row_first = slice.row_first, .row_count = slice.row_count, .tensor = slice.tensor, .streamed = slice.tier != OFL_TIER_DEVICE,
+        .bytes = slice.bytes,
+        .row_first = slice.row_first,
+        .row_count = slice.row_count,
+        .tensor = slice.tensor,
+        .streamed = slice.tier != OFL_TIER_DEVICE,
     };
     return OFL_OK;
 }
@@ -43,7 +49,8 @@ static ofl_status arena_place(ofl_engine *engine, uint64_t planned_bytes)
         ofl_engine_slice *slice = &engine->slices[i];
         if (slice->tier != OFL_TIER_DEVICE) continue;
         slice->arena_offset = at;
-        if (!ofl_add_u64(at, slice->bytes, &at) || !ofl_align_u64(at, OFL_ALIGNMENT_BYTES, &at)) return does_not_add_up("resident sizes overflow");
+        if (!ofl_add_u64(at, slice->bytes, &at) || !ofl_align_u64(at, OFL_ALIGNMENT_BYTES, &at))
+            return does_not_add_up("resident sizes overflow");
     }
     if (at > planned_bytes) return does_not_add_up("its resident slices need more than its resident bytes");
     engine->arena_bytes = planned_bytes;
@@ -60,7 +67,8 @@ static ofl_status unit_read(ofl_engine *engine, uint32_t index)
     if (unit.slice_first > engine->slice_count || unit.slice_count > engine->slice_count - unit.slice_first)
         return does_not_add_up("a unit has slices that are not there");
     ofl_engine_unit *own = &engine->units[index];
-    *own = (ofl_engine_unit){.slice_first = unit.slice_first, .slice_count = unit.slice_count, .piece_bytes = unit.piece_bytes, .position = OFL_NOWHERE};
+    *own = (ofl_engine_unit){
+        .slice_first = unit.slice_first, .slice_count = unit.slice_count, .piece_bytes = unit.piece_bytes, .position = OFL_NOWHERE};
     for (uint32_t i = 0; i < unit.slice_count; i++) {
         const ofl_engine_slice *slice = &engine->slices[unit.slice_first + i];
         if (slice->tier == OFL_TIER_DEVICE) continue;
@@ -73,7 +81,8 @@ static ofl_status unit_read(ofl_engine *engine, uint32_t index)
         own->copy_bytes = ofl_max_u64(own->copy_bytes, slice->piece_offset + slice->bytes);
     }
     if (own->tier != OFL_TIER_FILE) own->copies = chunks(own->copy_bytes, engine->copy_bytes);
-    if (unit.piece_bytes > engine->ring_bytes || unit.piece_bytes % OFL_ALIGNMENT_BYTES != 0) return does_not_add_up("a piece does not fit its ring");
+    if (unit.piece_bytes > engine->ring_bytes || unit.piece_bytes % OFL_ALIGNMENT_BYTES != 0)
+        return does_not_add_up("a piece does not fit its ring");
     return OFL_OK;
 }
 
@@ -83,7 +92,8 @@ static ofl_status host_take(ofl_engine *engine, ofl_engine_unit *unit)
     ofl_host_block *last = engine->block_count ? &engine->blocks[engine->block_count - 1] : NULL;
     bool same = last != NULL && last->tier == unit->tier && last->rows == unit->rows;
     if (!same || last->bytes > HOST_BLOCK_BYTES || unit->piece_bytes > HOST_BLOCK_BYTES - last->bytes) {
-        if (!ofl_grow((void **)&engine->blocks, &engine->block_capacity, engine->block_count + 1, sizeof *engine->blocks)) return no_host_memory();
+        if (!ofl_grow((void **)&engine->blocks, &engine->block_capacity, engine->block_count + 1, sizeof *engine->blocks))
+            return no_host_memory();
         last = &engine->blocks[engine->block_count++];
         *last = (ofl_host_block){.tier = unit->tier, .rows = unit->rows};
     }
@@ -93,7 +103,8 @@ static ofl_status host_take(ofl_engine *engine, ofl_engine_unit *unit)
     return OFL_OK;
 }
 
-/* First what has to be pinned, then what is to be, then the rest, each in execution order: should pinning fail, it fails for what can do without. */
+/* First what has to be pinned, then what is to be, then the rest, each in execution order: should pinning fail, it fails for what can do
+ * without. */
 static ofl_status pieces_place(ofl_engine *engine)
 {
     for (int round = 0; round < 3; round++) {
@@ -151,7 +162,8 @@ static ofl_status block_alloc(ofl_engine *engine, ofl_host_block *block)
     block->tier = OFL_TIER_PAGEABLE;
     block->base = ofl_alloc(block->bytes, 1);
     if (block->base == NULL)
-        return ofl_fail_room(OFL_ERROR_HOST_MEMORY, block->bytes, 0, "weights in host memory: %s could not be had; free some, or plan with less",
+        return ofl_fail_room(OFL_ERROR_HOST_MEMORY, block->bytes, 0,
+                             "weights in host memory: %s could not be had; free some, or plan with less",
                              ofl_bytes_text(block->bytes).text);
     engine->stats.pageable_bytes += block->bytes;
     return OFL_OK;
@@ -160,7 +172,8 @@ static ofl_status block_alloc(ofl_engine *engine, ofl_host_block *block)
 /* The rows of lookup tensors are read where they lie. */
 static ofl_status lookup_pin(ofl_engine *engine, ofl_engine_slice *slice)
 {
-    if (!ofl_grow((void **)&engine->blocks, &engine->block_capacity, engine->block_count + 1, sizeof *engine->blocks)) return no_host_memory();
+    if (!ofl_grow((void **)&engine->blocks, &engine->block_capacity, engine->block_count + 1, sizeof *engine->blocks))
+        return no_host_memory();
     ofl_host_block *block = &engine->blocks[engine->block_count++];
     *block = (ofl_host_block){.bytes = slice->bytes, .tier = OFL_TIER_PINNED, .rows = true};
     ofl_status status = block_pin(engine, block);
@@ -188,7 +201,8 @@ static void say_fallback(const ofl_engine *engine, uint64_t wanted, uint64_t pin
     char sentence[256];
     if (engine->options.message == NULL) return;
     (void)snprintf(sentence, sizeof sentence,
-                   "host memory: %s of %s of streamed weights could be page-locked; the rest is copied from pageable memory, slower than planned",
+                   "host memory: %s of %s of streamed weights could be page-locked; "
+                   "the rest is copied from pageable memory, slower than planned",
                    ofl_bytes_text(pinned).text, ofl_bytes_text(wanted).text);
     engine->options.message(engine->options.context, sentence);
 }
