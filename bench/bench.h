@@ -17,7 +17,7 @@ int bench_mkmodel(int argc, char **argv);
 typedef struct bench_output { int json, quiet; } bench_output;
 #define BENCH_OUTPUT_OPTIONS(output)                                                                                  \
     {"--json", CLI_FLAG, &(output).json, NULL, NULL, NULL, "print as JSON"},                                          \
-    {"--quiet", CLI_FLAG, &(output).quiet, NULL, NULL, NULL, "the rows alone, without the line above them that says where they were measured"}
+    {"--quiet", CLI_FLAG, &(output).quiet, NULL, NULL, NULL, "the rows alone, without the line above that says where they were measured"}
 
 /* cli_parse for a subcommand, which takes options alone. */
 ofl_status bench_parse(const cli_program *program, int argc, char **argv, int *exit_out);
@@ -35,7 +35,8 @@ ofl_status bench_report_open(const char *name, const ofl_device *device, bench_o
 void bench_report_row(bench_report *report, const char *label);
 void bench_report_number(bench_report *report, const char *key, double value);
 void bench_report_text(bench_report *report, const char *key, const char *value);
-/* Prints all to standard output, or, where `status` is a failure, only the sentence about it; frees the report, which may be NULL then. An exit status. */
+/* Prints all to standard output, or, where `status` is a failure, only the sentence about it; frees the report, which may be NULL then.
+ * An exit status. */
 int bench_report_close(bench_report *report, const cli_program *program, ofl_status status);
 
 #endif

@@ -38,7 +38,9 @@ static void models_of_every_architecture_open_with_the_shape_asked_for(void **st
     static const uint32_t blocks_of[] = {9, 12, 11};
     for (size_t i = 0; i < 3; i++) {
         char arguments[256];
-        (void)snprintf(arguments, sizeof arguments, "--architecture %s --layers 3 --hidden 64 --heads 4 --kv-heads 2 --ffn 96 --vocab 300 --context 777 --name tiny", names[i]);
+        (void)snprintf(arguments, sizeof arguments,
+                       "--architecture %s --layers 3 --hidden 64 --heads 4 --kv-heads 2 --ffn 96 --vocab 300 --context 777 --name tiny",
+                       names[i]);
         ofl_model *model = make(arguments, NULL);
         ofl_model_shape shape = {.struct_size = sizeof shape};
         assert_ok(ofl_model_shape_get(model, &shape));
@@ -153,7 +155,8 @@ static void mistakes_exit_2_and_failures_1(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char *output = NULL;
         int status = bench(cases[i].arguments, &output);
-        if (status != cases[i].exit_status || strstr(output, cases[i].says) == NULL) fail_msg("%s: %d: %s", cases[i].arguments, status, output);
+        if (status != cases[i].exit_status || strstr(output, cases[i].says) == NULL)
+            fail_msg("%s: %d: %s", cases[i].arguments, status, output);
         free(output);
     }
 }
@@ -162,7 +165,8 @@ static void mistakes_exit_2_and_failures_1(void **state)
 static void a_failure_prints_no_table(void **state)
 {
     (void)state;
-    static const char *const commands[] = {"stream --clock virtual --weights 8MB --ring 4kB 2>/dev/null", "stream --clock virtual --weights 8MB --ring 4kB --json 2>/dev/null"};
+    static const char *const commands[] = {"stream --clock virtual --weights 8MB --ring 4kB 2>/dev/null",
+                                           "stream --clock virtual --weights 8MB --ring 4kB --json 2>/dev/null"};
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         char *output = NULL;
         assert_int_not_equal(bench(commands[i], &output), 0);
@@ -225,7 +229,8 @@ static void the_link_report_follows_its_schema(void **state)
         double rate = cJSON_GetNumberValue(cJSON_GetObjectItem(row, "bytes_per_second"));
         const cJSON *bytes = cJSON_GetObjectItem(row, "bytes");
         double wanted = bytes != NULL ? bytes->valuedouble / (5e-6 + bytes->valuedouble / 2e9) : 2e9;
-        if (!(fabs(rate - wanted) < 1e-3 * wanted)) fail_msg("%s: %g instead of %g", cJSON_GetStringValue(cJSON_GetObjectItem(row, "label")), rate, wanted);
+        if (!(fabs(rate - wanted) < 1e-3 * wanted))
+            fail_msg("%s: %g instead of %g", cJSON_GetStringValue(cJSON_GetObjectItem(row, "label")), rate, wanted);
         rows++;
     }
     assert_true(rows > 20);

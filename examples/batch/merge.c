@@ -48,7 +48,9 @@ static ofl_status read_part(merge *m, uint32_t number, const char *path)
     part->part = number;
     if (status == OFL_OK) status = resume_read(&m->in, part, &found);
     if (status != OFL_OK) return status;
-    if (found.repaired) return app_fail(OFL_ERROR_FORMAT, "%s: ends in the middle of a line: its run was stopped; run that shard again to finish it", path);
+    if (found.repaired)
+        return app_fail(OFL_ERROR_FORMAT, "%s: ends in the middle of a line: its run was stopped; run that shard again to finish it",
+                        path);
     m->all.answered += found.answered;
     m->all.failed += found.failed;
     return OFL_OK;
@@ -62,11 +64,12 @@ static ofl_status check_all(const input *in)
     for (size_t i = 0; i < in->count; i++) {
         if (in->entries[i].state != ENTRY_WAITING) continue;
         if (missing++ < 8)
-            used += (size_t)snprintf(lines + used, sizeof lines - used, "%s%llu", used > 0 ? ", " : "", (unsigned long long)in->entries[i].line);
+            used += (size_t)snprintf(lines + used, sizeof lines - used, "%s%llu", used > 0 ? ", " : "",
+                                     (unsigned long long)in->entries[i].line);
     }
     if (missing == 0) return OFL_OK;
-    return app_fail(OFL_ERROR_FORMAT, "%zu of %zu requests are in no part: those of input line %s%s; run their shards to the end first", missing,
-                    in->count, lines, missing > 8 ? ", …" : "");
+    return app_fail(OFL_ERROR_FORMAT, "%zu of %zu requests are in no part: those of input line %s%s; run their shards to the end first",
+                    missing, in->count, lines, missing > 8 ? ", …" : "");
 }
 
 static ofl_status write_joined(merge *m)
@@ -124,7 +127,8 @@ static ofl_status print_summary(const merge *m)
     if (o->json && json == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
     if (o->json) (void)puts(json);
     else if (!o->quiet)
-        printf("%llu answers and %llu error lines: %s\n", (unsigned long long)m->all.answered, (unsigned long long)m->all.failed, o->output);
+        printf("%llu answers and %llu error lines: %s\n", (unsigned long long)m->all.answered, (unsigned long long)m->all.failed,
+               o->output);
     cJSON_free(json);
     return fflush(stdout) == 0 ? OFL_OK : app_fail(OFL_ERROR_IO, "standard output: writing the summary failed");
 }
@@ -149,7 +153,8 @@ int merge_main(int argc, char **argv)
     ofl_status status = cli_parse(&program, &argc, argv, &exit_status);
     if (status == OFL_END) return exit_status;
     if (status == OFL_OK && (o.input == NULL || o.output == NULL || argc < 2))
-        status = app_fail(OFL_ERROR_ARGUMENT, "--input IN.jsonl, --output ALL.jsonl and the parts are needed; see ofload-batch merge --help");
+        status =
+            app_fail(OFL_ERROR_ARGUMENT, "--input IN.jsonl, --output ALL.jsonl and the parts are needed; see ofload-batch merge --help");
     if (status != OFL_OK) return cli_complain(&program, status);
     merge m = {.options = &o, .in = {.fd = -1}, .part_count = (uint32_t)(argc - 1)};
     allow_many_files();

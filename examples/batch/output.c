@@ -32,7 +32,8 @@ ofl_status output_open(const char *path, output *out)
     if (o.fd < 0 && errno == EEXIST) o.fd = open(path, O_RDWR | O_APPEND | O_CLOEXEC);
     if (o.fd < 0 || fstat(o.fd, &about) != 0) status = failed(path, "cannot be opened for writing");
     else if (!S_ISREG(about.st_mode)) status = app_fail(OFL_ERROR_IO, "%s: no regular file; a run that can be resumed needs one", path);
-    else if (flock(o.fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) status = app_fail(OFL_ERROR_IO, "%s: another run is writing to it", path);
+    else if (flock(o.fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        status = app_fail(OFL_ERROR_IO, "%s: another run is writing to it", path);
     else o.bytes = (uint64_t)about.st_size;
     if (status == OFL_OK) *out = o;
     else output_drop(&o);

@@ -63,13 +63,15 @@ static ofl_status collect_slices(const ofl_model *model, const ofl_plan *plan, f
     size_t room = (size_t)f->blocks + 1;
     uint64_t *placed = calloc(room, sizeof *placed), *resident = calloc(room, sizeof *resident);
     f->layer_share = calloc(room, sizeof *f->layer_share);
-    ofl_status status = placed != NULL && resident != NULL && f->layer_share != NULL ? OFL_OK : app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
+    ofl_status status =
+        placed != NULL && resident != NULL && f->layer_share != NULL ? OFL_OK : app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
     for (uint32_t i = 0; status == OFL_OK && i < ofl_plan_slice_count(plan); i++) {
         ofl_slice slice = {.struct_size = sizeof slice};
         status = ofl_plan_slice_get(plan, i, &slice);
         status = status == OFL_OK ? add_slice(model, &slice, f, placed, resident) : app_forward(status);
     }
-    for (uint32_t i = 0; status == OFL_OK && i < f->blocks; i++) f->layer_share[i] = placed[i] > 0 ? (double)resident[i] / (double)placed[i] : 1;
+    for (uint32_t i = 0; status == OFL_OK && i < f->blocks; i++)
+        f->layer_share[i] = placed[i] > 0 ? (double)resident[i] / (double)placed[i] : 1;
     if (status == OFL_OK) f->head_share = placed[f->blocks] > 0 ? (double)resident[f->blocks] / (double)placed[f->blocks] : -1;
     free(placed);
     free(resident);

@@ -121,7 +121,8 @@ int main(int argc, char **argv)
     int exit_status = EXIT_DONE;
     ofl_status status = cli_parse(&program, &argc, argv, &exit_status);
     if (status == OFL_END) return exit_status;
-    if (status == OFL_OK && argc != 2) status = app_fail(OFL_ERROR_ARGUMENT, "one model is needed, %d given; ofload-plan --help shows how", argc - 1);
+    if (status == OFL_OK && argc != 2)
+        status = app_fail(OFL_ERROR_ARGUMENT, "one model is needed, %d given; ofload-plan --help shows how", argc - 1);
     if (status == OFL_OK) status = check_options(&s);
     work w = {0};
     if (status == OFL_OK) status = run(&s, argv[1], &w);
