@@ -90,10 +90,14 @@ static ofl_status allocate(bench *b, ofl_compute_type type)
     uint64_t rows = 2 * ((uint64_t)f->q + f->kv_row) > 2 * (uint64_t)s->ffn_size ? 2 * ((uint64_t)f->q + f->kv_row)
                                                                                  : 2 * (uint64_t)s->ffn_size;
     uint64_t kv_bytes = blocks * n * BLOCK_TOKENS * 2 * f->kv_row * sizeof(uint16_t), sample = 0;
-    for (uint32_t i = 0; i < b->kind_count; i++) sample = b->kinds[i].sample_bytes > sample ? b->kinds[i].sample_bytes : sample;
+    uint64_t outputs = n * (rows > widest ? rows : widest); /* and room for one row of the largest sample: see time_kind */
+    for (uint32_t i = 0; i < b->kind_count; i++) {
+        sample = b->kinds[i].sample_bytes > sample ? b->kinds[i].sample_bytes : sample;
+        outputs = b->kinds[i].sample_rows > outputs ? b->kinds[i].sample_rows : outputs;
+    }
     const uint64_t sizes[6] = {n * s->hidden_size * 4,
                                n * s->rope_dim * 4,
-                               n * (rows > widest ? rows : widest) * 4,
+                               outputs * 4,
                                padded * widest * matmul_type_bytes(type),
                                (uint64_t)f->threads * TILE_MAX_ROWS * widest * matmul_type_bytes(type),
                                kv_bytes};
