@@ -85,10 +85,21 @@ static ofl_status open_device(setup *s)
     return app_fail(status, "%s, such as --device sim:vram=64MiB,h2d=1GB/s", ofl_error_message());
 }
 
+/* This driver computes on the CPU in real time, of which a virtual clock knows nothing: every figure of it would be wrong. */
+static ofl_status check_clock(const setup *s)
+{
+    ofl_device_info info = {.struct_size = sizeof info};
+    if (ofl_device_info_get(s->device, &info) != OFL_OK) return app_forward(ofl_diagnostic_get()->status);
+    if (!info.virtual_clock) return OFL_OK;
+    return app_fail(OFL_ERROR_ARGUMENT, "--device %s: requests are computed in real time, which a virtual clock does not count; leave clock=virtual out",
+                    info.spec);
+}
+
 /* The machine, measured or read. The device is opened anew behind it, so that its peak is that of the run and not of the probe. */
 static ofl_status open_machine(setup *s)
 {
     ofl_status status = open_device(s);
+    if (status == OFL_OK) status = check_clock(s);
     if (status == OFL_OK) status = plan_options_machine(&s->options->plan, s->device, &s->machine);
     if (status != OFL_OK) return status;
     ofl_device_close(s->device);
@@ -123,7 +134,8 @@ static ofl_status time_sampler(const setup *s, double temperature, double *out)
 static ofl_status measure_compute(setup *s, ofl_workload *w, ofl_compute_point *points)
 {
     uint32_t sequences = w->sequences != 0 ? w->sequences : GUESSED_SEQUENCES;
-    if (w->sequences == 0 && w->queue_length < sequences) sequences = (uint32_t)w->queue_length;
+    if (w->sequences == 0 && w->objective == OFL_LATENCY) sequences = 1;
+    else if (w->sequences == 0 && w->queue_length < sequences) sequences = (uint32_t)w->queue_length;
     uint32_t chunk = w->prefill_chunk_tokens != 0 ? w->prefill_chunk_tokens : GUESSED_CHUNK, count = MAX_POINTS;
     double began = seconds_now();
     ofl_status status = forward_measure(s->model, s->compute_type, (uint32_t)s->options->threads, sequences + chunk, points, &count,
@@ -204,7 +216,7 @@ static ofl_status plan(void *context, const backend_load *load, const ofl_plan *
     if (status == OFL_OK && s->plan == NULL) {
         status = plan_options_workload(&s->options->plan, &w);
         w.compute_type = s->compute_type;
-        w.queue_length = load->requests;
+        if (w.objective == OFL_THROUGHPUT) w.queue_length = load->requests;
         if (status == OFL_OK) status = measure_compute(s, &w, points);
         if (status == OFL_OK) status = make_plan(s, &w, load);
     }
