@@ -55,6 +55,33 @@ expect 1 "is the input file itself" "$batch" $all --input in.jsonl --output ./in
 expect 1 "cannot be opened" "$batch" $all --input in.jsonl --output no/folder/o.jsonl
 { cat in.jsonl; head -1 in.jsonl; } >twice.jsonl
 expect 1 "is on line 1 and again on line 24" "$batch" $all --input twice.jsonl --output o.jsonl
+expect 1 "clock=virtual" "$batch" --model tiny.gguf --device sim:vram=64MiB,h2d=2GB/s,clock=virtual --input in.jsonl --output o.jsonl
+
+# ---- what is in use is never written over ----
+cp tiny.gguf victim.gguf
+victim="--model victim.gguf --device sim:vram=64MiB,h2d=2GB/s"
+ln -s victim.gguf link.gguf
+expect 1 "is the model" "$batch" $victim --input in.jsonl --output ./link.gguf --overwrite
+expect 1 "is the model" "$batch" $victim --input in.jsonl --output o.jsonl --report link.gguf
+expect 1 "a file of weights" "$batch" $all --input in.jsonl --output o.jsonl --report victim.gguf
+expect 2 "is the model" "$build/bin/ofload-plan" --vram 64MB --overhead 1MB --output link.gguf victim.gguf
+same tiny.gguf victim.gguf "a model that was named as output"
+expect 1 "is the output" "$batch" $all --input in.jsonl --output o.jsonl --report ./o.jsonl
+expect 1 "state file" "$batch" $all --input in.jsonl --output o.jsonl --report "$PWD/o.jsonl.state.json"
+expect 1 "is the output" "$batch" $all --input in.jsonl --output r.json.new --report r.json
+cp in.jsonl o.jsonl.new
+expect 1 "is the input file itself" "$batch" $all --input o.jsonl.new --output o.jsonl --ordered
+expect 1 "is the input file itself" "$batch" merge --input o.jsonl.new --output o.jsonl in.jsonl
+expect 1 "is one of the parts" "$batch" merge --input in.jsonl --output in1.jsonl --overwrite ./in1.jsonl
+same in.jsonl o.jsonl.new "an input that was named as a temporary file"
+rm o.jsonl.new
+mkfifo pipe
+expect 1 "no regular file" timeout -s KILL 20 "$batch" $all --input pipe --output o.jsonl
+expect 1 "no regular file" "$batch" $all --input in.jsonl --output o.jsonl --report pipe
+expect 1 "cannot be written" "$batch" $all --input in.jsonl --output o.jsonl --report no/folder/r.json
+expect 1 "no regular file" "$build/bin/ofload-plan" --vram 64MB --overhead 1MB --quiet --output pipe tiny.gguf
+expect 1 "no regular file" "$bench" mkmodel --layers 1 --hidden 64 --ffn 64 --output pipe
+[ -p pipe ] || { echo "a pipe was replaced by a file"; failed=1; }
 for left in o.jsonl o.jsonl.state.json; do [ ! -e "$left" ] || { echo "$left was left behind"; failed=1; }; done
 
 # ---- runs ----
@@ -68,8 +95,24 @@ expect 0 "0 answered" "$batch" $all --input in.jsonl --output a.jsonl
 expect 1 "--kv-type was" "$batch" $all --input in.jsonl --output a.jsonl --kv-type f32
 expect 0 "23 answered" "$batch" $all --input in.jsonl --output a.jsonl --overwrite --ordered
 expect 0 '"schema"' "$batch" $all --input in.jsonl --output j.jsonl --json --no-progress
-said=$("$batch" $all --input in.jsonl --output quiet.jsonl --quiet 2>&1)
+said=$("$batch" $all --input in.jsonl --output quiet.jsonl --quiet --no-progress 2>&1)
 [ -z "$said" ] || { echo "--quiet said: $said"; failed=1; }
+
+# Messages of a program that was started without standard streams do not end in its files.
+"$batch" $all --input in.jsonl --output closed.jsonl --ordered <&- >&- 2>&-
+[ $? = 1 ] || { echo "a summary that could not be written is no failure"; failed=1; }
+same a.jsonl closed.jsonl "no standard streams"
+expect 0 "23 answered" "$batch" $all --input in.jsonl --output latency.jsonl --ordered --objective latency
+same a.jsonl latency.jsonl "planned for latency"
+# More rows in one matrix than the steps' room is wide, one token at a time.
+"$bench" mkmodel --layers 1 --hidden 8 --heads 1 --ffn 8 --vocab 3000 --output narrow.gguf >/dev/null || exit 1
+expect 0 "23 answered" "$batch" --model narrow.gguf --device sim:vram=64MiB,h2d=2GB/s --vram 300kB --input in.jsonl --output narrow.jsonl --sequences 1 --prefill-chunk 1
+mkdir elsewhere
+: >elsewhere/linked.jsonl
+ln -s elsewhere/linked.jsonl linked.jsonl
+expect 0 "23 answered" "$batch" $all --input in.jsonl --output linked.jsonl --ordered
+[ -L linked.jsonl ] || { echo "a link was replaced by a file"; failed=1; }
+same a.jsonl elsewhere/linked.jsonl "output behind a link"
 
 # The same bytes whatever is resident, however the steps are filled.
 expect 0 "23 answered" "$batch" $little --input in.jsonl --output streamed.jsonl --ordered --report streamed.json

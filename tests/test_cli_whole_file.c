@@ -2,6 +2,7 @@
 #include "support/support.h"
 
 #include <stdbool.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/whole_file.h"
@@ -56,15 +57,36 @@ static void a_failure_is_told_and_leaves_nothing(void **state)
     assert_non_null(strstr(app_error(), "/nonexistent/a.txt cannot be written"));
     (void)snprintf(folder, sizeof folder, "%s", test_make_folder("folder.txt"));
     assert_int_equal(whole_file_write(folder, "x", 1), OFL_ERROR_IO);
-    assert_non_null(strstr(app_error(), "folder.txt cannot be put in its place"));
+    assert_non_null(strstr(app_error(), "folder.txt is there and no regular file"));
     assert_true(there(folder));
     assert_false(there(test_path("folder.txt.new")));
+}
+
+static void a_link_stays_a_link_and_a_pipe_a_pipe(void **state)
+{
+    (void)state;
+    char link[512], behind[512], pipe[512];
+    struct stat about;
+    (void)snprintf(link, sizeof link, "%s", test_path("link.txt"));
+    (void)snprintf(behind, sizeof behind, "%s", test_path("behind.txt"));
+    (void)snprintf(pipe, sizeof pipe, "%s", test_path("pipe"));
+    test_write_text(test_folder(), "behind.txt", "old");
+    assert_int_equal(symlink("behind.txt", link), 0);
+    assert_int_equal(whole_file_write(link, "new", 3), OFL_OK);
+    assert_int_equal(lstat(link, &about), 0);
+    assert_true(S_ISLNK(about.st_mode));
+    assert_holds(behind, "new");
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    assert_int_equal(whole_file_write(pipe, "x", 1), OFL_ERROR_IO);
+    assert_int_equal(lstat(pipe, &about), 0);
+    assert_true(S_ISFIFO(about.st_mode));
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_file_is_replaced_whole),
     cmocka_unit_test(what_is_there_stays_until_the_end),
     cmocka_unit_test(a_failure_is_told_and_leaves_nothing),
+    cmocka_unit_test(a_link_stays_a_link_and_a_pipe_a_pipe),
 };
 
 TEST_MAIN(tests)

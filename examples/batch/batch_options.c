@@ -123,8 +123,6 @@ static ofl_status check(const batch_options *o)
     if (o->dry_run && (o->retry_errors || o->ordered))
         return app_fail(OFL_ERROR_ARGUMENT, "%s has no effect in a dry run; leave one of them out",
                         o->ordered ? "--ordered" : "--retry-errors");
-    if (o->quiet && o->no_progress)
-        return app_fail(OFL_ERROR_ARGUMENT, "--no-progress has no effect beside --quiet; leave one of them out");
     return check_plan(o);
 }
 

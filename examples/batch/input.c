@@ -99,13 +99,12 @@ static ofl_status sort_ids(input *in)
 ofl_status input_open(const char *path, input *out)
 {
     struct stat about;
-    input in = {.path = path, .fd = open(path, O_RDONLY | O_CLOEXEC)};
+    /* Not to wait for the writer of a pipe, which is refused anyway. */
+    input in = {.path = path, .fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
     if (in.fd < 0) return app_fail(OFL_ERROR_IO, "%s: cannot be opened: %s", path, strerror(errno));
     ofl_status status = OFL_OK;
     if (fstat(in.fd, &about) != 0) status = app_fail(OFL_ERROR_IO, "%s: %s", path, strerror(errno));
     else if (!S_ISREG(about.st_mode)) status = app_fail(OFL_ERROR_IO, "%s: no regular file; lines are read again later, so save them to one first", path);
-    in.device = about.st_dev;
-    in.inode = about.st_ino;
     if (status == OFL_OK) status = read_lines(&in);
     if (status == OFL_OK && in.count == 0) status = app_fail(OFL_ERROR_ARGUMENT, "%s: there is no request in it", path);
     if (status == OFL_OK) status = sort_ids(&in);
@@ -184,16 +183,4 @@ input_entry *input_find_line(input *in, uint64_t line)
         else high = middle;
     }
     return NULL;
-}
-
-bool input_is(const input *in, const char *path)
-{
-    struct stat about;
-    return stat(path, &about) == 0 && about.st_dev == in->device && about.st_ino == in->inode;
-}
-
-ofl_status input_refuse_same(const input *in, const char *option, const char *path)
-{
-    if (path == NULL || !input_is(in, path)) return OFL_OK;
-    return app_fail(OFL_ERROR_ARGUMENT, "%s %s is the input file itself; it would be overwritten: name another", option, path);
 }

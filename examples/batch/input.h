@@ -28,8 +28,6 @@ typedef struct input_entry {
 typedef struct input {
     const char *path;         /* borrowed */
     int fd;
-    dev_t device;
-    ino_t inode;
     hash128 hash;             /* of the whole file */
     input_entry *entries;     /* (count), by line */
     size_t count, capacity;
@@ -48,9 +46,5 @@ ofl_status input_parse(input *in, const input_entry *entry, request *out, line_e
 /* NULL: no such entry. */
 input_entry *input_find_id(input *in, const char *custom_id);
 input_entry *input_find_line(input *in, uint64_t line);
-/* Is `path` this very file (whatever its name)? */
-bool input_is(const input *in, const char *path);
-/* OFL_ERROR_ARGUMENT naming `option` when it is. */
-ofl_status input_refuse_same(const input *in, const char *option, const char *path);
 
 #endif

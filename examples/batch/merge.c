@@ -9,6 +9,7 @@
 #include "batch/output.h"
 #include "batch/resume.h"
 #include "common/cli.h"
+#include "common/target.h"
 
 typedef struct merge_options {
     const char *input, *output;
@@ -27,10 +28,11 @@ static ofl_status check_paths(const merge *m, char **paths)
 {
     output there = {.fd = -1};
     const char *to = m->options->output;
-    ofl_status status = input_refuse_same(&m->in, "--output", to);
+    ofl_status status = target_refuse("--output", to, m->options->input, "the input file itself");
     for (uint32_t i = 0; i < m->part_count && status == OFL_OK; i++) {
-        if (strcmp(paths[i], to) == 0) status = app_fail(OFL_ERROR_ARGUMENT, "--output %s is one of the parts; name another", to);
-        else status = input_refuse_same(&m->in, "the part", paths[i]);
+        status = target_refuse("--output", to, paths[i], "one of the parts");
+        if (status == OFL_OK && target_same(paths[i], m->options->input))
+            status = app_fail(OFL_ERROR_ARGUMENT, "the part %s is the input file itself; name the shards' outputs", paths[i]);
     }
     if (status == OFL_OK && !m->options->overwrite && output_open_read(to, &there) != OFL_END)
         status = app_fail(OFL_ERROR_ARGUMENT, "--output %s is there already; name another, or give --overwrite", to);

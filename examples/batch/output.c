@@ -21,6 +21,13 @@ static double seconds_now(void)
 
 static ofl_status failed(const char *path, const char *what) { return app_fail(OFL_ERROR_IO, "%s: %s: %s", path, what, strerror(errno)); }
 
+/* Between the opening and the lock another run may have renamed a new file over this one. */
+static bool is_named(int fd, const char *path)
+{
+    struct stat opened, named;
+    return fstat(fd, &opened) == 0 && stat(path, &named) == 0 && opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
 ofl_status output_open(const char *path, output *out)
 {
     struct stat about;
@@ -34,6 +41,8 @@ ofl_status output_open(const char *path, output *out)
     else if (!S_ISREG(about.st_mode)) status = app_fail(OFL_ERROR_IO, "%s: no regular file; a run that can be resumed needs one", path);
     else if (flock(o.fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
         status = app_fail(OFL_ERROR_IO, "%s: another run is writing to it", path);
+    else if (!is_named(o.fd, path))
+        status = app_fail(OFL_ERROR_IO, "%s: another run has just put another file there; run again", path);
     else o.bytes = (uint64_t)about.st_size;
     if (status == OFL_OK) *out = o;
     else output_drop(&o);

@@ -8,6 +8,7 @@
 #include "batch/resume.h"
 #include "batch/state.h"
 #include "common/cli.h"
+#include "common/target.h"
 #include "common/whole_file.h"
 
 typedef struct run {
@@ -25,6 +26,15 @@ typedef struct run {
     uint64_t failed_before;
 } run;
 
+/* What a run writes must be none of the files that it reads. */
+static ofl_status refuse_used(const run_settings *s, const char *option, const char *path)
+{
+    ofl_status status = target_refuse(option, path, s->input, "the input file itself");
+    if (status == OFL_OK) status = target_refuse_weights(option, path, s->model);
+    if (status == OFL_OK) status = target_refuse(option, path, s->plan, "the plan in use");
+    return status == OFL_OK ? target_refuse(option, path, s->machine, "the machine file in use") : status;
+}
+
 static ofl_status make_paths(run *r)
 {
     const run_settings *s = r->settings;
@@ -33,11 +43,13 @@ static ofl_status make_paths(run *r)
         r->state_path = NULL;
         return app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
     }
-    ofl_status status = input_refuse_same(&r->in, "--output", r->output_path);
-    if (status == OFL_OK) status = input_refuse_same(&r->in, "--output: the state file", r->state_path);
-    if (status == OFL_OK) status = input_refuse_same(&r->in, "--report", s->report);
-    if (status == OFL_OK && s->report != NULL && (strcmp(s->report, r->output_path) == 0 || strcmp(s->report, r->state_path) == 0))
-        status = app_fail(OFL_ERROR_ARGUMENT, "--report %s is the output or its state file; name another", s->report);
+    ofl_status status = refuse_used(s, "--output", r->output_path);
+    if (status == OFL_OK) status = refuse_used(s, "--output: the state file", r->state_path);
+    if (status == OFL_OK) status = refuse_used(s, "--report", s->report);
+    if (status == OFL_OK) status = target_refuse("--report", s->report, r->output_path, "the output");
+    if (status == OFL_OK) status = target_refuse("--report", s->report, r->state_path, "the output's state file");
+    if (status == OFL_OK && s->report != NULL) status = target_refuse("--output", r->output_path, s->report, "the report");
+    if (status == OFL_OK && s->report != NULL) status = whole_file_check(s->report);
     return status;
 }
 

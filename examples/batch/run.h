@@ -7,6 +7,7 @@
 
 typedef struct run_settings {
     const char *input, *output, *report; /* output as given: a shard's own name is made from it; report may be NULL */
+    const char *model, *plan, *machine; /* files in use that must not be written over; NULL: none */
     uint32_t max_tokens_default;
     shard shard;
     bool overwrite, retry_errors, ordered, dry_run, quiet, json, progress;

@@ -1,5 +1,7 @@
 #include "common/cli.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -159,11 +161,20 @@ static bool answered(const cli_program *program, int argc, char **argv)
     return false;
 }
 
+/* A program started with one of them closed would open its files in their place and write messages into them. Writing to what is opened here fails. */
+static void fill_standard_files(void)
+{
+    for (int fd = 0; fd <= 2; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)open("/dev/null", O_RDONLY);
+    }
+}
+
 ofl_status cli_parse(const cli_program *program, int *argc, char **argv, int *exit_out)
 {
     walk w = {.program = program, .argc = *argc, .argv = argv, .at = 1, .kept = 1};
     bool ended = false;
     *exit_out = EXIT_USAGE;
+    fill_standard_files();
     if (program->option_count > MAX_OPTIONS) return app_fail(OFL_ERROR_INTERNAL, "%s has more than %d options", program->name, MAX_OPTIONS);
     if (answered(program, *argc, argv)) {
         *exit_out = EXIT_DONE;

@@ -165,7 +165,8 @@ char *cli_show_rate(char *buffer, double bytes_per_second)
 
 char *cli_show_seconds(char *buffer, double seconds)
 {
-    if (seconds >= 5400) (void)snprintf(buffer, 32, "%.0f h %02d min", floor(seconds / 3600), (int)(fmod(seconds, 3600) / 60));
+    if (seconds >= 1e10) (void)snprintf(buffer, 32, "%.2g s", seconds);
+    else if (seconds >= 5400) (void)snprintf(buffer, 32, "%.0f h %02d min", floor(seconds / 3600), (int)(fmod(seconds, 3600) / 60));
     else if (seconds >= 99.995) (void)snprintf(buffer, 32, "%.0f s", seconds);
     else if (seconds >= 0.99995) (void)snprintf(buffer, 32, "%.2f s", seconds);
     else if (seconds >= 0.99995e-3) (void)snprintf(buffer, 32, "%.1f ms", seconds * 1e3);

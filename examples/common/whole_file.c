@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static ofl_status failed(const char *path, const char *what) { return app_fail(OFL_ERROR_IO, "%s %s: %s", path, what, strerror(errno)); }
@@ -17,10 +18,24 @@ static void end(whole_file *file)
     *file = (whole_file){0};
 }
 
+ofl_status whole_file_check(const char *path)
+{
+    struct stat about;
+    if (stat(path, &about) == 0) return S_ISREG(about.st_mode) ? OFL_OK : app_fail(OFL_ERROR_IO, "%s is there and no regular file; name another", path);
+    char *copy = strdup(path);
+    if (copy == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "%s: out of memory", path);
+    ofl_status status = stat(dirname(copy), &about) == 0 ? OFL_OK : failed(path, "cannot be written");
+    free(copy);
+    return status;
+}
+
 ofl_status whole_file_begin(const char *path, whole_file *out)
 {
-    whole_file file = {.path = strdup(path)};
-    if (file.path != NULL && asprintf(&file.beside, "%s.new", path) >= 0) {
+    ofl_status status = whole_file_check(path);
+    if (status != OFL_OK) return status;
+    char *behind = realpath(path, NULL); /* NULL: not there yet */
+    whole_file file = {.path = behind != NULL ? behind : strdup(path)};
+    if (file.path != NULL && asprintf(&file.beside, "%s.new", file.path) >= 0) {
         *out = file;
         return OFL_OK;
     }

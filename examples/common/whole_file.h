@@ -7,10 +7,12 @@
 #include "common/app_error.h"
 
 typedef struct whole_file {
-    char *path;
+    char *path;   /* symbolic links followed */
     char *beside; /* owned, both; where to write */
 } whole_file;
 
+/* Whether it could be written, before there is anything to write: a rename over a device or a pipe would replace it, so that is refused. */
+ofl_status whole_file_check(const char *path);
 ofl_status whole_file_begin(const char *path, whole_file *out);
 /* What was written is complete: puts it in its place and syncs the folder. It has ended then, whatever the status. */
 ofl_status whole_file_finish(whole_file *file);

@@ -8,6 +8,7 @@
 
 #include "common/cli.h"
 #include "common/plan_options.h"
+#include "common/target.h"
 #include "common/whole_file.h"
 #include "plan/page.h"
 
@@ -87,10 +88,19 @@ static ofl_status flush_output(void)
     return app_fail(OFL_ERROR_IO, "standard output cannot be written: %s", strerror(errno));
 }
 
+/* Before anything is measured: the plan goes over none of the files that it is made from. */
+static ofl_status check_output(const settings *s, const char *model)
+{
+    ofl_status status = target_refuse_weights("--output", s->output, model);
+    if (status == OFL_OK) status = target_refuse("--output", s->output, s->plan.machine, "the machine file in use");
+    return status == OFL_OK && s->output != NULL ? whole_file_check(s->output) : status;
+}
+
 static ofl_status run(const settings *s, const char *path, work *w)
 {
     char *json = NULL;
-    ofl_status status = make_plan(s, path, w);
+    ofl_status status = check_output(s, path);
+    if (status == OFL_OK) status = make_plan(s, path, w);
     if (status == OFL_OK) status = from_library(ofl_plan_to_json(w->plan, &json));
     if (status == OFL_OK && s->output != NULL) status = write_plan(s->output, json);
     if (status == OFL_OK) status = show(s, w, json);
