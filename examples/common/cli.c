@@ -161,7 +161,8 @@ static bool answered(const cli_program *program, int argc, char **argv)
     return false;
 }
 
-/* A program started with one of them closed would open its files in their place and write messages into them. Writing to what is opened here fails. */
+/* A program started with one of them closed would open its files in their place and write messages into them.
+ * Writing to what is opened here fails. */
 static void fill_standard_files(void)
 {
     for (int fd = 0; fd <= 2; fd++) {

@@ -44,7 +44,8 @@ bool target_same(const char *a, const char *b)
 ofl_status target_refuse(const char *option, const char *path, const char *used, const char *what)
 {
     if (path == NULL || used == NULL) return OFL_OK;
-    if (target_same(path, used)) return app_fail(OFL_ERROR_ARGUMENT, "%s %s is %s, which would be overwritten; name another", option, path, what);
+    if (target_same(path, used))
+        return app_fail(OFL_ERROR_ARGUMENT, "%s %s is %s, which would be overwritten; name another", option, path, what);
     char *beside = beside_of(path);
     if (beside == NULL) return no_memory(path);
     bool lost = target_same(beside, used);
@@ -63,6 +64,7 @@ ofl_status target_refuse_weights(const char *option, const char *path, const cha
 {
     struct stat about;
     ofl_status status = target_refuse(option, path, model, "the model");
-    if (status != OFL_OK || path == NULL || (!ends_in(path, ".gguf") && !ends_in(path, ".safetensors")) || stat(path, &about) != 0) return status;
+    if (status != OFL_OK || path == NULL || stat(path, &about) != 0) return status;
+    if (!ends_in(path, ".gguf") && !ends_in(path, ".safetensors")) return OFL_OK;
     return app_fail(OFL_ERROR_ARGUMENT, "%s %s is there already and named like a file of weights; name another", option, path);
 }

@@ -21,7 +21,8 @@ static void end(whole_file *file)
 ofl_status whole_file_check(const char *path)
 {
     struct stat about;
-    if (stat(path, &about) == 0) return S_ISREG(about.st_mode) ? OFL_OK : app_fail(OFL_ERROR_IO, "%s is there and no regular file; name another", path);
+    if (stat(path, &about) == 0 && !S_ISREG(about.st_mode))
+        return app_fail(OFL_ERROR_IO, "%s is there and no regular file; name another", path);
     char *copy = strdup(path);
     if (copy == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "%s: out of memory", path);
     ofl_status status = stat(dirname(copy), &about) == 0 ? OFL_OK : failed(path, "cannot be written");
