@@ -329,6 +329,23 @@ static void test_tiny_devices_take_tiny_parts(void **state)
     ofl_model_destroy(model);
 }
 
+/* Sequences are not taken by choice at the price of tiny parts: each would cost more in calls than its copy takes. */
+static void test_chosen_sequences_leave_room_for_the_ring(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(smol135m());
+    ofl_workload w = {.struct_size = sizeof w, .objective = OFL_THROUGHPUT, .context_tokens = 80};
+    for (double vram = 50e6; vram < 100e6; vram += 1.7e6) {
+        ofl_machine *machine = test_machine(vram, 1e9, 0, 10e9, 1e12, 0);
+        planned chosen = plan_once(model, machine, &w);
+        assert_true(chosen.settings.sequences > 1);
+        assert_true(chosen.settings.part_bytes >= 192 << 10);
+        assert_true(chosen.budget.ring_bytes >= 3 * chosen.settings.part_bytes / 2);
+        ofl_machine_destroy(machine);
+    }
+    ofl_model_destroy(model);
+}
+
 /* The figures of a refusal are those of the count that it speaks of. */
 static void test_refusals_name_what_they_speak_of(void **state)
 {
@@ -460,6 +477,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_gathered_rows_stay_pinned),
     cmocka_unit_test(test_tied_head_stays_where_it_cannot_be_pinned),
     cmocka_unit_test(test_tiny_devices_take_tiny_parts),
+    cmocka_unit_test(test_chosen_sequences_leave_room_for_the_ring),
     cmocka_unit_test(test_refusals_name_what_they_speak_of),
     cmocka_unit_test(test_experts_and_unused),
     cmocka_unit_test(test_quantised_model),

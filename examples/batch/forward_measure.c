@@ -15,7 +15,7 @@
 #define STORED_BYTES (UINT64_C(64) << 20) /* more than the caches hold: weights come from memory, as in a step */
 #define SAMPLE_ELEMENTS (UINT64_C(1) << 20)
 #define MOST_KINDS 16
-#define ROUNDS 5
+#define ROUNDS 13
 #define CONTEXT 128u /* of attention's sample */
 #define ATTENTION_TOKENS 16u
 #define BLOCK_TOKENS 16u

@@ -10,17 +10,37 @@
 #define UNITS_QUICK 4096u
 #define WHOLE_ROUNDS 6
 
-static uint32_t largest_fit(const ofl_plan_search *s)
+#define ROOMY_SHARE 64u /* a model this many times a part is cut fine enough */
+
+/* Does it fit, and if `roomy`, with a ring for parts that are no smaller than they are made by choice? Below that each unit costs more in calls and
+ * waking than its copy takes. */
+static bool fits(const ofl_plan_search *s, uint32_t sequences, bool roomy)
 {
     ofl_plan_room room;
+    if (!ofl_plan_room_of(s, sequences, &room)) return false;
+    return !roomy || room.whole || s->wish->force_layers || s->wish->cut != OFL_CUT_AUTO ||
+           room.part >= ofl_min_u64(OFL_PART_FINE, s->movable_bytes / ROOMY_SHARE);
+}
+
+static uint32_t largest(const ofl_plan_search *s, bool roomy)
+{
     uint32_t low = 0, high = OFL_SEQUENCES_MOST;
     if (s->wish->cap != 0 && s->wish->cap < high) high = s->wish->cap;
     while (low < high) {
         uint32_t middle = low + (high - low + 1) / 2;
-        if (ofl_plan_room_of(s, middle, &room)) low = middle;
+        if (fits(s, middle, roomy)) low = middle;
         else high = middle - 1;
     }
     return low;
+}
+
+static uint32_t largest_fit(const ofl_plan_search *s) { return largest(s, false); }
+
+/* The most that are taken by choice. */
+static uint32_t largest_choice(const ofl_plan_search *s)
+{
+    uint32_t roomy = largest(s, true);
+    return roomy != 0 ? roomy : largest_fit(s);
 }
 
 static double coarse_rate(const ofl_plan_search *s, uint32_t sequences) { return sequences / ofl_plan_coarse_step(s, sequences); }
@@ -93,7 +113,7 @@ static ofl_status choose_sequences(const ofl_plan_search *s, uint32_t *out)
     if (!ofl_plan_room_of(s, least, &room)) return too_big(s, least);
     *out = least;
     if (asked != 0 || s->settings.objective == OFL_LATENCY) return OFL_OK;
-    uint64_t most = largest_fit(s);
+    uint64_t most = largest_choice(s);
     if (s->settings.queue_length != 0) most = ofl_min_u64(most, s->settings.queue_length);
     *out = best_sequences(s, (uint32_t)most);
     return OFL_OK;
@@ -274,7 +294,7 @@ ofl_status ofl_plan_solve_throughput(const ofl_plan_search *s, uint32_t *sequenc
 {
     ofl_plan_room room;
     choice chosen = {.step_seconds = INFINITY};
-    uint32_t sequences = best_sequences(s, largest_fit(s));
+    uint32_t sequences = best_sequences(s, largest_choice(s));
     ofl_status status = ofl_plan_room_of(s, sequences, &room) ? choose(s, &room, false, &chosen) : OFL_NOT_READY;
     if (status != OFL_OK && status != OFL_NOT_READY && status != OFL_ERROR_NO_FIT) return status;
     *sequences_out = sequences;
