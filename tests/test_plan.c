@@ -461,6 +461,9 @@ static void test_activation_bytes_by_the_formula(void **state)
     assert_int_equal(hidden, (4 * 10 * (2 * 3584 + 2 * 18944) + 2 * 16 * 18944 + 255) / 256 * 256 + 256 + 65536);
     assert_int_equal(logits, (3 * (4 * 152064 + 6 * 3584) + 255) / 256 * 256);
     assert_int_equal(workspace, (2 * (1000 + 64 * 18944) + 255) / 256 * 256);
+    s.hidden_size = 64; /* a head wider than the model: its rotary tables are as wide */
+    assert_ok(ofl_activation_bytes(&s, OFL_COMPUTE_BF16, 10, 3, 0, &hidden, &logits, &workspace));
+    assert_int_equal(hidden, (4 * 10 * (64 + 128 + 2 * 18944) + 2 * 16 * 18944 + 255) / 256 * 256 + 256 + 65536);
     assert_status(ofl_activation_bytes(&s, OFL_COMPUTE_F32, UINT64_MAX / 8, 3, 0, &hidden, &logits, &workspace), OFL_ERROR_OVERFLOW);
 }
 

@@ -182,7 +182,7 @@ OFL_API ofl_status ofl_plan_estimate_step(const ofl_plan *plan, const ofl_step_s
 /* Device memory of a step's temporaries; planner and driver both size by it. With T tokens (P: rounded up to 16, as products read them),
  * L logits rows, h hidden, q = heads × head_dim_k, kv likewise, f feed-forward, m = max(h, q, f), V vocabulary, c bytes of the compute
  * type, E elements of the largest slice stored in another type (0: none):
- *   hidden    4T × (2h + max(2q + 2kv, 2f)) + c × P × m
+ *   hidden    4T × (h + max(h, head_dim_k) + max(2q + 2kv, 2f)) + c × P × m
  *   logits    L × (4V + 4h + c·h)
  *   workspace c × (min(E, 256m) + 64m)   stored rows are expanded a few at a time
  * each rounded up to 256 bytes, plus 64 KiB for ids, positions and tables and 8 bytes a token. */

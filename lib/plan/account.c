@@ -27,7 +27,7 @@ static bool hidden_bytes(const ofl_model_shape *shape, uint64_t c, uint64_t toke
     uint64_t h = shape->hidden_size, f = shape->ffn_size, values, inputs, padded, ids;
     uint64_t q = (uint64_t)shape->head_count * shape->head_dim_k, kv = (uint64_t)shape->head_count_kv * shape->head_dim_k;
     if (q > UINT64_MAX / 64 || kv > UINT64_MAX / 64) return false;
-    return ofl_mul_u64(tokens, 4 * (2 * h + ofl_max_u64(2 * q + 2 * kv, 2 * f)), &values) &&
+    return ofl_mul_u64(tokens, 4 * (h + ofl_max_u64(h, shape->head_dim_k) + ofl_max_u64(2 * q + 2 * kv, 2 * f)), &values) &&
            ofl_align_u64(tokens, PRODUCT_TOKENS, &padded) && ofl_mul_u64(padded, c * widest(shape), &inputs) &&
            ofl_add_u64(values, inputs, &values) && ofl_align_u64(values, OFL_ALIGNMENT_BYTES, &values) &&
            product(tokens, TOKEN_BYTES, &ids) && ofl_add_u64(values, ids, &values) && ofl_add_u64(values, TABLE_BYTES, out);
