@@ -19,6 +19,7 @@ typedef struct backend_figures { /* of the device, after a run */
     uint64_t streamed_bytes;  /* since the first step */
     double link_bytes_per_second; /* what the machine's link can do; 0: not known */
     double wait_seconds;      /* compute waited for bytes */
+    double bound_seconds;     /* Σ over the steps that ran of max(link, compute), compute as measured; 0: not known */
     const char *device;
     bool simulated;
 } backend_figures;

@@ -60,6 +60,7 @@ static void put_times(writer *w, cJSON *root, const report *r)
     number(w, "step_seconds", ratio(t->seconds, (double)t->steps));
     number(w, "sync_seconds", t->sync_seconds);
     number(w, "tokens_per_second", ratio((double)t->completion_tokens, t->seconds + t->sync_seconds));
+    number(w, "bound_step_seconds", ratio(r->figures.bound_seconds, (double)t->steps));
     number(w, "wait_seconds", r->figures.wait_seconds);
     double rate = ratio((double)r->figures.streamed_bytes, t->seconds);
     number(w, "link_bytes_per_second", rate);
@@ -112,6 +113,9 @@ void report_print(const report *r)
            cli_show_seconds(b, t->seconds / (double)t->steps), report_error_percent(r), r->figures.simulated ? ", simulated device" : "");
     printf("tokens/s  forecast %.1f, measured %.1f; %" PRIu64 " tokens in %" PRIu64 " steps, %s\n", ratio((double)t->completion_tokens, t->estimated_seconds),
            ratio((double)t->completion_tokens, t->seconds + t->sync_seconds), t->completion_tokens, t->steps, cli_show_seconds(a, t->seconds));
+    if (r->figures.bound_seconds > 0)
+        printf("bound     %s a step (the longer of link and compute, step by step); measured %+.1f %%\n",
+               cli_show_seconds(a, r->figures.bound_seconds / (double)t->steps), 100 * (t->seconds / r->figures.bound_seconds - 1));
     printf("link      %s, %.1f %% of what it can\n", cli_show_rate(a, ratio((double)r->figures.streamed_bytes, t->seconds)),
            100 * ratio(ratio((double)r->figures.streamed_bytes, t->seconds), r->figures.link_bytes_per_second));
     printf("device    peak %s, planned %s, budget %s; preempted 0\n", cli_show_bytes(a, r->figures.peak_device_bytes, 0),

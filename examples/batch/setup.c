@@ -1,6 +1,7 @@
 #include "batch/setup.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <time.h>
@@ -29,6 +30,7 @@ struct setup {
     uint32_t usable_ids, vocabulary;
     ofl_compute_type compute_type;
     int shown_percent;
+    double bound_seconds; /* of the steps that ran */
 };
 
 static double seconds_now(void)
@@ -272,9 +274,23 @@ static ofl_status load(void *context)
     return status;
 }
 
+/* What a step could not have been faster than: its own compute, or its copies at the link's rate. */
+static double step_bound(const setup *s)
+{
+    forward_times times;
+    ofl_budget budget = {.struct_size = sizeof budget};
+    double rate = ofl_machine_get(s->machine, OFL_FIGURE_LINK, NULL);
+    forward_times_get(s->forward, &times);
+    (void)ofl_plan_budget_get(s->plan, &budget);
+    return fmax(times.compute, rate > 0 ? (double)budget.stream_bytes_per_step / rate : 0);
+}
+
 static ofl_status step(void *context, const ofl_step *step_to_run, const int32_t *tokens, const float **logits_out)
 {
-    return forward_step(((setup *)context)->forward, step_to_run, tokens, logits_out);
+    setup *s = context;
+    ofl_status status = forward_step(s->forward, step_to_run, tokens, logits_out);
+    if (status == OFL_OK) s->bound_seconds += step_bound(s);
+    return status;
 }
 
 static double now(void *context) { return 1e-9 * (double)ofl_device_now_ns(((setup *)context)->device); }
@@ -292,7 +308,7 @@ static void figures(void *context, backend_figures *out)
     if (s->engine != NULL) (void)ofl_engine_stats_get(s->engine, &stats);
     *out = (backend_figures){
         memory.peak_bytes,   budget.vram_bytes, budget.total_bytes, stats.bytes_streamed, ofl_machine_get(s->machine, OFL_FIGURE_LINK, NULL),
-        stats.stall_seconds, info.spec,         info.simulated != 0};
+        stats.stall_seconds, s->bound_seconds, info.spec,         info.simulated != 0};
 }
 
 /* ---- open and close ---- */

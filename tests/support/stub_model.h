@@ -119,7 +119,7 @@ static double stub_now(void *context) { return ((stub *)context)->clock; }
 static void stub_figures(void *context, backend_figures *out)
 {
     (void)context;
-    *out = (backend_figures){1000, 3000, 2000, 0, 0, 0, "stub", true};
+    *out = (backend_figures){1000, 3000, 2000, 0, 0, 0, 0, "stub", true};
 }
 
 static int stub_stop(void) { return the_stub.stop_at_step != 0 && (int)the_stub.steps >= the_stub.stop_at_step ? the_stub.stop_status : 0; }
