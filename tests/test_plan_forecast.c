@@ -145,7 +145,7 @@ static void test_rows_by_sequences(void **state)
     ofl_plan *plan = plan_of(model, machine, &w);
     uint32_t planned_rows = 0;
     for (uint32_t i = 0; i < plan->row_count; i++) {
-        const ofl_plan_row *row = &plan->rows[i];
+        const ofl_forecast_row *row = &plan->rows[i];
         if (i > 0) assert_true(row->sequences > row[-1].sequences);
         ofl_workload one = w;
         one.sequences = row->sequences;

@@ -22,7 +22,12 @@ extern "C" {
     X(FILE, "file_bytes_per_second", "bytes/s")                                         \
     X(DEVICE_BANDWIDTH, "device_bytes_per_second", "bytes/s") /* device memory read by the compute */ \
     X(DEVICE_FLOPS, "device_flops_per_second", "op/s")                                  \
-    X(RUNTIME, "runtime_bytes", "bytes")           /* device memory taken by context and libraries */
+    X(RUNTIME, "runtime_bytes", "bytes")           /* device memory taken by context and libraries */ \
+    X(LINK_BOTH_WAYS, "link_both_ways_bytes_per_second", "bytes/s")   /* LINK while the device sends back at full rate */ \
+    X(LINK_COMPUTING, "link_computing_bytes_per_second", "bytes/s")   /* LINK while the device computes */ \
+    X(PEER, "peer_bytes_per_second", "bytes/s")    /* from one device to another */         \
+    X(HOST_BANDWIDTH, "host_memory_bytes_per_second", "bytes/s") /* host memory read by the processor */ \
+    X(HOST_FLOPS, "host_flops_per_second", "op/s") /* products on the processor */
 
 typedef enum ofl_figure {
 #define OFL_FIGURE_ENUM(name, key, unit) OFL_FIGURE_##name,
@@ -45,7 +50,8 @@ OFL_API double ofl_machine_get(const ofl_machine *machine, ofl_figure figure, of
 /* Fills every unset figure with a stated default, marked assumed; for a simulated device those after the stroke, where there are two:
  *   host memory 1 TiB, 0.9 of it pinnable; link 12 GB/s, the same back, half of it from pageable memory; file 1 GB/s
  *   start of a copy 5 µs / 0; runtime 768 MiB / 0; device memory read at 300 GB/s / 10 GB/s; compute 25 TFLOP/s / 100 GFLOP/s
- * Device memory has none: OFL_ERROR_ARGUMENT while it is not set. */
+ * Device memory has none: OFL_ERROR_ARGUMENT while it is not set. Link both ways and while computing, device to device and the host's own
+ * rates are never assumed: without a source nothing is said about them. */
 OFL_API ofl_status ofl_machine_assume(ofl_machine *machine);
 /* Measures an open device: memory, link both ways by size with the fit start + bytes/rate, host limits (host and cgroups). Takes about a
  * second of link time; touches hardware. */

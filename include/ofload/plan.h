@@ -150,6 +150,14 @@ typedef struct ofl_forecast {
     uint32_t link_bound;
 } ofl_forecast;
 
+/* The forecast for another number of sequences, planned anew for it. */
+typedef struct ofl_forecast_row {
+    uint32_t struct_size;
+    uint32_t sequences;
+    double step_seconds;
+    double tokens_per_second;
+} ofl_forecast_row;
+
 typedef struct ofl_plan ofl_plan;
 
 /* OFL_ERROR_NO_FIT: the sentence names what is too big, bytes needed and there, and the largest count that fits. OFL_ERROR_ARGUMENT: an
@@ -168,6 +176,9 @@ OFL_API const char *ofl_plan_machine_identity(const ofl_plan *plan);
 OFL_API ofl_status ofl_plan_budget_get(const ofl_plan *plan, ofl_budget *out);
 OFL_API ofl_status ofl_plan_settings_get(const ofl_plan *plan, ofl_plan_settings *out);
 OFL_API ofl_status ofl_plan_forecast_get(const ofl_plan *plan, ofl_forecast *out);
+/* 1, 2, 4, … sequences up to what fits or just past the knee; ascending, the planned count among them. */
+OFL_API uint32_t ofl_plan_forecast_row_count(const ofl_plan *plan);
+OFL_API ofl_status ofl_plan_forecast_row_get(const ofl_plan *plan, uint32_t row, ofl_forecast_row *out);
 OFL_API uint32_t ofl_plan_unit_count(const ofl_plan *plan);
 OFL_API ofl_status ofl_plan_unit_get(const ofl_plan *plan, uint32_t unit, ofl_unit *out);
 OFL_API uint32_t ofl_plan_slice_count(const ofl_plan *plan);

@@ -62,6 +62,15 @@ ofl_status ofl_plan_forecast_get(const ofl_plan *plan, ofl_forecast *out)
     return plan == NULL ? no_plan() : ofl_struct_out(out, &plan->forecast, sizeof plan->forecast, "ofl_forecast");
 }
 
+uint32_t ofl_plan_forecast_row_count(const ofl_plan *plan) { return plan != NULL ? plan->row_count : 0; }
+
+ofl_status ofl_plan_forecast_row_get(const ofl_plan *plan, uint32_t row, ofl_forecast_row *out)
+{
+    if (row >= ofl_plan_forecast_row_count(plan))
+        return ofl_fail(OFL_ERROR_ARGUMENT, "plan: row %u: there are %u", row, ofl_plan_forecast_row_count(plan));
+    return ofl_struct_out(out, &plan->rows[row], sizeof *out, "ofl_forecast_row");
+}
+
 uint32_t ofl_plan_unit_count(const ofl_plan *plan) { return plan != NULL ? (uint32_t)plan->draft.cut.unit_count : 0; }
 uint32_t ofl_plan_slice_count(const ofl_plan *plan) { return plan != NULL ? (uint32_t)plan->draft.cut.slice_count : 0; }
 

@@ -230,9 +230,9 @@ static void read_forecast(reader *r)
     {
         if (plan->row_count == OFL_PLAN_ROWS) ofl_read_refuse(&r->json, "too many rows by sequences");
         if (r->json.status != OFL_OK) return;
-        plan->rows[plan->row_count] = (ofl_plan_row){ofl_read_count(&r->json, item, "sequences"),
-                                                     ofl_read_real(&r->json, item, "step_seconds"),
-                                                     ofl_read_real(&r->json, item, "tokens_per_second")};
+        plan->rows[plan->row_count] = (ofl_forecast_row){sizeof(ofl_forecast_row), ofl_read_count(&r->json, item, "sequences"),
+                                                         ofl_read_real(&r->json, item, "step_seconds"),
+                                                         ofl_read_real(&r->json, item, "tokens_per_second")};
         plan->row_count++;
     }
 }

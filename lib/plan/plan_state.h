@@ -103,7 +103,6 @@ typedef struct ofl_plan_draft {
     ofl_step_estimate step;
 } ofl_plan_draft;
 
-typedef struct ofl_plan_row { uint32_t sequences; double step_seconds, tokens_per_second; } ofl_plan_row;
 #define OFL_PLAN_ROWS 40u
 #define OFL_PLAN_ADVICE 8u
 
@@ -112,7 +111,7 @@ struct ofl_plan {
     ofl_plan_wish wish;
     ofl_plan_draft draft;
     ofl_forecast forecast;
-    ofl_plan_row rows[OFL_PLAN_ROWS];
+    ofl_forecast_row rows[OFL_PLAN_ROWS];
     uint32_t row_count;
     char *advice[OFL_PLAN_ADVICE];
     uint32_t advice_count;

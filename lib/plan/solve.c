@@ -283,7 +283,7 @@ ofl_status ofl_plan_solve_rows(const ofl_plan_search *s, ofl_plan *plan)
         if (n != planned) status = solve_step(s, (uint32_t)n, &row);
         if (status == OFL_NOT_READY || status == OFL_ERROR_NO_FIT) return OFL_OK; /* nor do more */
         if (status != OFL_OK) return status;
-        plan->rows[plan->row_count++] = (ofl_plan_row){(uint32_t)n, row.step_seconds, (double)n / row.step_seconds};
+        plan->rows[plan->row_count++] = (ofl_forecast_row){sizeof(ofl_forecast_row), (uint32_t)n, row.step_seconds, (double)n / row.step_seconds};
         if (n >= planned && row.compute_bound) break;
     }
     return OFL_OK;
