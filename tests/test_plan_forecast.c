@@ -271,7 +271,42 @@ static void test_advice_is_computed(void **state)
     ofl_model_destroy(model);
 }
 
+/* Within 1 % of max((W − V)/B, C) nothing is said; above it what was asked for, and each share in figures. */
+static void test_why_above_the_bound(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(qwen7b());
+    ofl_machine *machine = test_machine(12.49e9, 3.26e9, 5e-6, 360e9, 51e12, 0.75e9);
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 512, .ring_bytes = 50000000};
+    ofl_plan *plan = plan_of(model, machine, &w);
+    planned p = read_plan(plan);
+    double bound = (double)p.budget.lower_bound_bytes_per_step / 3.26e9;
+    assert_true(p.forecast.lower_bound_seconds > bound * (1 - 1e-12) && p.forecast.lower_bound_seconds < bound * (1 + 1e-12));
+    assert_true(p.forecast.step.step_seconds > bound * 1.01);
+    const char *why = ofl_plan_above_bound_why(plan);
+    assert_non_null(strstr(why, "with a ring of 50.000 MB as asked"));
+    assert_non_null(strstr(why, "the ring of 50.000 MB has the place of weights, which are copied in 15.3 ms"));
+    ofl_plan_destroy(plan);
+    w = (ofl_workload){.struct_size = sizeof w, .context_tokens = 512, .force_layers = 1, .force_resident_layers = 13};
+    plan = plan_of(model, machine, &w);
+    assert_non_null(strstr(ofl_plan_above_bound_why(plan), "13 resident layers"));
+    assert_non_null(strstr(ofl_plan_above_bound_why(plan), "stay unused"));
+    ofl_plan_destroy(plan);
+    ofl_machine_destroy(machine);
+    machine = test_machine(12.49e9, 3.26e9, 5e-6, 3.6e9, 51e12, 0.75e9); /* compute binds by far */
+    w = (ofl_workload){.struct_size = sizeof w, .context_tokens = 512};
+    plan = plan_of(model, machine, &w);
+    p = read_plan(plan);
+    assert_true(p.forecast.lower_bound_seconds == p.forecast.step.compute_seconds);
+    assert_string_equal(ofl_plan_above_bound_why(plan), "");
+    assert_string_equal(ofl_plan_above_bound_why(NULL), "");
+    ofl_plan_destroy(plan);
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_why_above_the_bound),
     cmocka_unit_test(test_distinct_experts),
     cmocka_unit_test(test_estimate_follows_the_live_context),
     cmocka_unit_test(test_knee),

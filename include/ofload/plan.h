@@ -148,6 +148,8 @@ typedef struct ofl_forecast {
     double first_token_seconds;  /* prompt of context − 1 … in chunks, then one token */
     uint64_t knee_tokens;        /* tokens per step where compute time meets link time; 0: none (nothing is streamed) */
     uint32_t link_bound;
+    /* max((W − V) / B, C): all memory for weights, no ring, no start costs; B by the rates of the tiers, C the compute of this step */
+    double lower_bound_seconds;
 } ofl_forecast;
 
 /* The forecast for another number of sequences, planned anew for it. */
@@ -176,6 +178,8 @@ OFL_API const char *ofl_plan_machine_identity(const ofl_plan *plan);
 OFL_API ofl_status ofl_plan_budget_get(const ofl_plan *plan, ofl_budget *out);
 OFL_API ofl_status ofl_plan_settings_get(const ofl_plan *plan, ofl_plan_settings *out);
 OFL_API ofl_status ofl_plan_forecast_get(const ofl_plan *plan, ofl_forecast *out);
+/* Why the step is more than 1 % above lower_bound_seconds: one sentence with the share of each cause; "" where it is not. */
+OFL_API const char *ofl_plan_above_bound_why(const ofl_plan *plan);
 /* 1, 2, 4, … sequences up to what fits or just past the knee; ascending, the planned count among them. */
 OFL_API uint32_t ofl_plan_forecast_row_count(const ofl_plan *plan);
 OFL_API ofl_status ofl_plan_forecast_row_get(const ofl_plan *plan, uint32_t row, ofl_forecast_row *out);

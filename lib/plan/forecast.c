@@ -118,8 +118,9 @@ ofl_status ofl_plan_forecast_make(const ofl_plan_search *search, ofl_plan *plan)
     f.tokens_per_second = draft->step.step_seconds > 0 ? f.sequences / draft->step.step_seconds : 0;
     f.knee_tokens = knee(&plan->facts, draft);
     f.link_bound = draft->step.link_seconds > draft->step.compute_seconds;
+    f.lower_bound_seconds = ofl_plan_lower_bound(&plan->facts, draft);
     ofl_status status = first_token(&plan->facts, draft, &f.first_token_seconds);
-    if (status != OFL_OK) return status;
     plan->forecast = f;
-    return ofl_plan_solve_rows(search, plan);
+    if (status == OFL_OK) status = ofl_plan_tell_bound(plan);
+    return status != OFL_OK ? status : ofl_plan_solve_rows(search, plan);
 }

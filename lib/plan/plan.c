@@ -9,6 +9,7 @@ void ofl_plan_destroy(ofl_plan *plan)
     ofl_plan_draft_clear(&plan->draft);
     ofl_plan_facts_clear(&plan->facts);
     for (uint32_t i = 0; i < plan->advice_count; i++) ofl_free(plan->advice[i]);
+    ofl_free(plan->above_bound_why);
     ofl_free(plan->unit_names);
     ofl_free(plan);
 }
@@ -61,6 +62,8 @@ ofl_status ofl_plan_forecast_get(const ofl_plan *plan, ofl_forecast *out)
 {
     return plan == NULL ? no_plan() : ofl_struct_out(out, &plan->forecast, sizeof plan->forecast, "ofl_forecast");
 }
+
+const char *ofl_plan_above_bound_why(const ofl_plan *plan) { return plan != NULL && plan->above_bound_why != NULL ? plan->above_bound_why : ""; }
 
 uint32_t ofl_plan_forecast_row_count(const ofl_plan *plan) { return plan != NULL ? plan->row_count : 0; }
 

@@ -113,6 +113,7 @@ struct ofl_plan {
     ofl_forecast forecast;
     ofl_forecast_row rows[OFL_PLAN_ROWS];
     uint32_t row_count;
+    char *above_bound_why;
     char *advice[OFL_PLAN_ADVICE];
     uint32_t advice_count;
     char *unit_names;
@@ -244,6 +245,10 @@ ofl_status ofl_plan_solve_throughput(const ofl_plan_search *search, uint32_t *se
 #define OFL_BAND_ASSUMED 30 /* percent by which a rate that is only assumed may be off */
 bool ofl_plan_compute_is_assumed(const ofl_plan_facts *facts);
 ofl_status ofl_plan_forecast_make(const ofl_plan_search *search, ofl_plan *plan);
+/* bound.c: max((W − V)/B, C) of a draft; by what share the step is above it; the sentence why. */
+double ofl_plan_lower_bound(const ofl_plan_facts *facts, const ofl_plan_draft *draft);
+double ofl_plan_above_bound(const ofl_forecast *forecast);
+ofl_status ofl_plan_tell_bound(ofl_plan *plan);
 /* advice.c */
 ofl_status ofl_plan_advise(const ofl_plan_search *search, ofl_plan *plan);
 /* names.c: names of units, slices of tensors. */
