@@ -57,5 +57,7 @@ char *cli_show_bytes(char *buffer, uint64_t bytes, int binary);
 char *cli_show_rate(char *buffer, double bytes_per_second);
 char *cli_show_seconds(char *buffer, double seconds);
 char *cli_show_count(char *buffer, uint64_t count); /* "1,650" */
+/* Tokens a second, three significant digits: "0.466", "1.00", "24.9"; whole from 100 on, "1,650". */
+char *cli_show_tokens(char *buffer, double tokens_per_second);
 
 #endif

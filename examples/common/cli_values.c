@@ -186,3 +186,12 @@ char *cli_show_count(char *buffer, uint64_t count)
     buffer[to] = '\0';
     return buffer;
 }
+
+char *cli_show_tokens(char *buffer, double tokens_per_second)
+{
+    int decimals = 1;
+    if (tokens_per_second >= 99.95) return cli_show_count(buffer, (uint64_t)(tokens_per_second + 0.5));
+    for (double edge = 9.995; tokens_per_second < edge && decimals < 6; edge /= 10) decimals++;
+    (void)snprintf(buffer, 32, "%.*f", decimals, tokens_per_second);
+    return buffer;
+}

@@ -91,7 +91,7 @@ static ofl_status check_device_memory(const plan_options *o, const ofl_machine *
                     cli_show_bytes(wanted, o->vram_bytes, 0), cli_show_bytes(there, (uint64_t)bytes, 0), ofl_machine_device(machine));
 }
 
-ofl_status plan_options_machine(const plan_options *o, ofl_device *device, ofl_machine **out)
+ofl_status plan_options_figures(const plan_options *o, ofl_device *device, ofl_machine **out)
 {
     ofl_machine *machine = NULL;
     ofl_source vram = OFL_SOURCE_NONE;
@@ -104,6 +104,15 @@ ofl_status plan_options_machine(const plan_options *o, ofl_device *device, ofl_m
         status = app_fail(OFL_ERROR_ARGUMENT,
                           "there is no device to measure and no memory size to plan for: give --vram SIZE and --link RATE (such as --vram 12GB --link 12GB/s), "
                           "or --device cuda:0, or --machine FILE");
+    if (status == OFL_OK) *out = machine;
+    else ofl_machine_destroy(machine);
+    return status;
+}
+
+ofl_status plan_options_machine(const plan_options *o, ofl_device *device, ofl_machine **out)
+{
+    ofl_machine *machine = NULL;
+    ofl_status status = plan_options_figures(o, device, &machine);
     if (status == OFL_OK && ofl_machine_assume(machine) != OFL_OK) status = app_forward(ofl_diagnostic_get()->status);
     if (status == OFL_OK) *out = machine;
     else ofl_machine_destroy(machine);

@@ -29,6 +29,8 @@ ofl_status plan_options_device(const plan_options *options, ofl_device **out);
 /* The machine: read from the file named, else probed from `device`, else empty; then the figures given, then the defaults for the rest.
  * `device` may be NULL. OFL_ERROR_ARGUMENT says what to give. */
 ofl_status plan_options_machine(const plan_options *options, ofl_device *device, ofl_machine **out);
+/* The same before the defaults: what was measured and given alone. */
+ofl_status plan_options_figures(const plan_options *options, ofl_device *device, ofl_machine **out);
 
 /* The workload, all else zero. */
 ofl_status plan_options_workload(const plan_options *options, ofl_workload *out);

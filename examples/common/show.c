@@ -1,7 +1,9 @@
 #include "common/show.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 void show_bar(double share, int width)
 {
@@ -32,4 +34,32 @@ size_t show_strip(const double *shares, size_t count, size_t most)
         (void)fputs(show_level(sum / (double)(end - at)), stdout);
     }
     return each;
+}
+
+/* Characters of the first `bytes` of UTF-8 text; each is taken as one cell wide. */
+static size_t cells(const char *text, size_t bytes)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < bytes; i++) count += ((unsigned char)text[i] & 0xc0) != 0x80;
+    return count;
+}
+
+void show_wrapped(const char *label, const char *sentence)
+{
+    size_t indent = cells(label, strlen(label)), at = indent;
+    (void)fputs(label, stdout);
+    for (bool first = true; *sentence != '\0'; first = false) {
+        size_t bytes = strcspn(sentence, " "), width = cells(sentence, bytes);
+        if (!first && at + 1 + width > SHOW_WIDTH) {
+            printf("\n%*s", (int)indent, "");
+            at = indent;
+        } else if (!first) {
+            (void)putchar(' ');
+            at++;
+        }
+        (void)fwrite(sentence, 1, bytes, stdout);
+        at += width;
+        sentence += bytes + strspn(sentence + bytes, " ");
+    }
+    (void)putchar('\n');
 }

@@ -9,7 +9,7 @@
 void facts_free(facts *f)
 {
     free(f->layer_share);
-    cJSON_Delete(f->tree);
+    free(f->by_sequences);
 }
 
 static void collect_types(const ofl_model *model, facts *f)
@@ -78,16 +78,18 @@ static ofl_status collect_slices(const ofl_model *model, const ofl_plan *plan, f
     return status;
 }
 
-/* What has no getter: the forecast by sequences. */
-static ofl_status collect_json(const ofl_plan *plan, facts *f)
+static ofl_status collect_rows(const ofl_plan *plan, facts *f)
 {
-    char *text = NULL;
-    ofl_status status = ofl_plan_to_json(plan, &text);
-    if (status != OFL_OK) return app_forward(status);
-    f->tree = cJSON_Parse(text);
-    ofl_string_free(text);
-    if (f->tree == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory while reading the plan's JSON");
-    f->by_sequences = cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(f->tree, "forecast"), "by_sequences");
+    uint32_t count = ofl_plan_forecast_row_count(plan);
+    f->by_sequences = calloc((size_t)count + 1, sizeof *f->by_sequences);
+    if (f->by_sequences == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
+    for (uint32_t i = 0; i < count; i++) {
+        ofl_forecast_row row = {.struct_size = sizeof row};
+        ofl_status status = ofl_plan_forecast_row_get(plan, i, &row);
+        if (status != OFL_OK) return app_forward(status);
+        f->by_sequences[i] = (curve_point){row.sequences, row.tokens_per_second, CURVE_POINT};
+    }
+    f->by_sequences_count = count;
     return OFL_OK;
 }
 
@@ -112,7 +114,7 @@ ofl_status facts_collect(const ofl_model *model, const ofl_plan *plan, facts *ou
     f.parameters = (double)shape.parameter_count;
     collect_types(model, &f);
     status = collect_slices(model, plan, &f);
-    if (status == OFL_OK) status = collect_json(plan, &f);
+    if (status == OFL_OK) status = collect_rows(plan, &f);
     if (status == OFL_OK) *out = f;
     else facts_free(&f);
     return status;

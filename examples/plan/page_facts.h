@@ -4,8 +4,9 @@
 
 #include <stdbool.h>
 
-#include <cjson/cJSON.h>
 #include <ofload/ofload.h>
+
+#include "plan/curve.h"
 
 typedef struct facts {
     ofl_budget budget;
@@ -21,8 +22,8 @@ typedef struct facts {
     double head_share;     /* of the output head; −1: there is none of its own to place */
     uint64_t lookup_host_bytes;
     uint64_t streamed[4];  /* by tier */
-    cJSON *tree;           /* owned: the plan's JSON, of which: */
-    const cJSON *by_sequences;
+    curve_point *by_sequences; /* owned: tokens/s, each number of sequences planned anew */
+    uint32_t by_sequences_count;
 } facts;
 
 /* Free with facts_free. */
