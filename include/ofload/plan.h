@@ -169,8 +169,15 @@ OFL_API void ofl_plan_destroy(ofl_plan *plan);
 /* Schema ofload.plan/1; same inputs, same bytes. Free with ofl_string_free. Reading back gives an equal plan. */
 OFL_API ofl_status ofl_plan_to_json(const ofl_plan *plan, char **json_out);
 OFL_API ofl_status ofl_plan_from_json(const char *json, size_t bytes, ofl_plan **out);
-/* Is this the model that the plan was made for? OFL_ERROR_MISMATCH. Verifies units and sums against the model. */
+/* Is this the model that the plan was made for? OFL_ERROR_MISMATCH. Verifies tensors, units, budget and tiers against the model and the
+ * machine's figures, apart from what made them. */
 OFL_API ofl_status ofl_plan_check(const ofl_plan *plan, const ofl_model *model);
+/* All of it, one part after the other, and the forecast too: times of units and copies added up anew, and a step played through by a
+ * simulation that shares nothing with the planner's, which must agree to 0.5 %. `each` gets a part's name with OFL_OK and what was found,
+ * OFL_ERROR_MISMATCH and what is wrong, or OFL_NOT_READY where a part was not looked at because the model is another; texts are valid
+ * during the call. OFL_ERROR_MISMATCH when anything is wrong. */
+typedef void (*ofl_plan_verdict)(void *context, const char *part, ofl_status status, const char *sentence);
+OFL_API ofl_status ofl_plan_verify(const ofl_plan *plan, const ofl_model *model, ofl_plan_verdict each, void *context);
 
 OFL_API const char *ofl_plan_identity(const ofl_plan *plan);
 OFL_API const char *ofl_plan_model_identity(const ofl_plan *plan);

@@ -409,15 +409,11 @@ static void finish(reader *r)
 {
     ofl_plan *plan = r->plan;
     char wanted[OFL_SHA256_HEX];
-    uint64_t copies = plan->draft.budget.stream_copies_per_step, bytes = plan->draft.budget.stream_bytes_per_step;
     memcpy(wanted, plan->identity, sizeof wanted);
     ofl_plan_cut_layout(&plan->draft.cut);
     ofl_plan_index_tensors(plan);
     r->json.status = ofl_plan_check_sums(plan, OFL_ERROR_FORMAT);
     if (r->json.status == OFL_OK) r->json.status = ofl_plan_draft_pieces(&plan->facts, &plan->draft);
-    if (r->json.status == OFL_OK &&
-        (copies != plan->draft.budget.stream_copies_per_step || bytes != plan->draft.budget.stream_bytes_per_step))
-        ofl_read_refuse(&r->json, "what is streamed in a step is not what the units say");
     plan->draft.shape = ofl_plan_decode_shape(&plan->draft.settings, plan->draft.settings.sequences);
     if (r->json.status == OFL_OK && strcmp(wanted, ofl_plan_identity(plan)) != 0)
         ofl_read_refuse(&r->json, "it was changed after it was made: its identity is another");

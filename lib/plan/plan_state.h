@@ -255,7 +255,7 @@ ofl_status ofl_plan_advise(const ofl_plan_search *search, ofl_plan *plan);
 ofl_status ofl_plan_finish(ofl_plan *plan);
 /* names.c */
 void ofl_plan_index_tensors(ofl_plan *plan);
-/* check.c: do slices, units and sums agree with each other? Written apart from what made them. `status` is what a contradiction is reported
+/* check.c, check_model.c, check_forecast.c, verify.c; see check.h. Do slices, units and sums agree with each other? Written apart from what made them. `status` is what a contradiction is reported
  * as. */
 ofl_status ofl_plan_check_sums(const ofl_plan *plan, ofl_status status);
 /* What the program calls kinds in JSON. */

@@ -1,5 +1,5 @@
 /* A step played through: pieces are copied in execution order as soon as the ring has room, across the step boundary; a unit computes when
- * its piece has landed and the unit before it is done; its room is free again then. Played until the steps are alike. */
+ * its piece has landed and the unit before it is done; its room is free again then. Played until it comes again. */
 #include "plan/plan_state.h"
 #include "plan/ring.h"
 
@@ -45,20 +45,41 @@ static double play_step(player *p, double now)
     return now + p->in->tail + p->in->host;
 }
 
-/* A step may be at the bound, or below it, by what the ring held before it: two alike are needed. */
+/* All that the steps to come depend on: pieces still on their way land one behind the other up to link_free. */
+typedef struct mark { double end, link_busy; uint64_t next, count, head, taken; } mark;
+
+static mark mark_of(const player *p, double now)
+{
+    return (mark){.end = now,
+                  .link_busy = ofl_larger(p->link_free - now, 0),
+                  .next = p->next,
+                  .count = p->count,
+                  .head = p->ring.head % p->ring.bytes,
+                  .taken = p->ring.head - p->ring.tail};
+}
+
+static bool same(const mark *a, const mark *b, double step)
+{
+    return a->next == b->next && a->count == b->count && a->head == b->head && a->taken == b->taken &&
+           fabs(a->link_busy - b->link_busy) <= 1e-9 * step;
+}
+
+/* A step may be at the bound, or below it, by what the ring held before it; and steps of different length may take turns. Once a step ends
+ * like an earlier one, what lies between comes again and again: its mean. */
 static double steady_step(player *p)
 {
     uint64_t most = ofl_min_u64(ofl_max_u64(WORK / p->in->piece_count, LEAST_STEPS), MOST_STEPS);
-    double now = 0, last = -1, half = 0;
+    mark marks[MOST_STEPS + 1];
     fill_ring(p, 0);
-    for (uint64_t step = 0; step < most; step++) {
-        double end = play_step(p, now), taken = end - now;
-        if (step >= 2 && fabs(taken - last) <= 1e-9 * taken) return taken;
-        if (step + 1 == most / 2) half = end;
-        last = taken;
-        now = end;
+    marks[0] = mark_of(p, 0);
+    for (uint64_t step = 1; step <= most; step++) {
+        marks[step] = mark_of(p, play_step(p, marks[step - 1].end));
+        for (uint64_t i = step; i-- > 0;) {
+            double taken = marks[step].end - marks[i].end, steps = (double)(step - i);
+            if (same(&marks[step], &marks[i], taken / steps)) return taken / steps;
+        }
     }
-    return (now - half) / (double)(most - most / 2);
+    return (marks[most].end - marks[most / 2].end) / (double)(most - most / 2);
 }
 
 static uint64_t most_in_flight(const ofl_timeline_input *in)
