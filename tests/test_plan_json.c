@@ -1,10 +1,10 @@
 /* A plan as JSON: what it says, that nothing in it is believed, and that no failed allocation leaves anything behind. */
 #include "plan_models.h"
+#include "support/plan_text.h"
 
 #include <cjson/cJSON.h>
 
 #include "base/base.h"
-#include "base/sha256.h"
 #include "plan/json_text.h"
 #include "plan/plan_state.h"
 
@@ -144,30 +144,6 @@ static void test_read_back_foretells_the_same(void **state)
     close_fixture(&f);
 }
 
-/* The identity of the changed text, so that what is refused is the change and not the missing hash. */
-static char *sign(const char *json)
-{
-    const char *key = ",\n    \"plan\": \"", *from = strstr(json, key);
-    size_t length = strlen(json), before = (size_t)(from - json), taken = strlen(key) + 64 + 1;
-    char *without = malloc(length), *whole = malloc(length + 1), hex[OFL_SHA256_HEX];
-    memcpy(without, json, before);
-    memcpy(without + before, from + taken, length - before - taken);
-    ofl_sha256_hex(without, length - taken, hex);
-    memcpy(whole, json, length + 1);
-    memcpy(whole + before + strlen(key), hex, 64);
-    free(without);
-    return whole;
-}
-
-static char *replace(const char *text, const char *what, const char *with)
-{
-    const char *from = strstr(text, what);
-    if (from == NULL) return NULL;
-    char *out = malloc(strlen(text) + strlen(with) + 1);
-    (void)sprintf(out, "%.*s%s%s", (int)(from - text), text, with, from + strlen(what));
-    return out;
-}
-
 static bool refused(const fixture *f, const char *json)
 {
     ofl_plan *plan = NULL;
@@ -224,15 +200,15 @@ static void test_every_mutation_is_refused(void **state)
     fixture f;
     open_fixture(&f, NULL);
     for (size_t i = 0; i < sizeof mutations / sizeof *mutations; i++) {
-        char *changed = replace(f.json, mutations[i][0], mutations[i][1]);
+        char *changed = plan_replace(f.json, mutations[i][0], mutations[i][1]);
         if (changed == NULL) fail_msg("mutation %zu is not possible: %s", i, mutations[i][0]);
-        char *signed_anew = sign(changed);
+        char *signed_anew = plan_sign(changed);
         if (!refused(&f, changed)) fail_msg("accepted unsigned: %s → %s", mutations[i][0], mutations[i][1]);
         if (!refused(&f, signed_anew)) fail_msg("accepted: %s → %s", mutations[i][0], mutations[i][1]);
         free(changed);
         free(signed_anew);
     }
-    char *same = sign(f.json); /* signing as such is right */
+    char *same = plan_sign(f.json); /* signing as such is right */
     assert_string_equal(same, f.json);
     free(same);
     close_fixture(&f);
@@ -263,7 +239,7 @@ static void test_damaged_json(void **state)
         ofl_plan *plan = NULL;
         assert_status(ofl_plan_from_json(texts[i], strlen(texts[i]), &plan), OFL_ERROR_FORMAT);
     }
-    char *twice = replace(f.json, "{", "{}{");
+    char *twice = plan_replace(f.json, "{", "{}{");
     ofl_plan *plan = NULL;
     assert_status(ofl_plan_from_json(twice, strlen(twice), &plan), OFL_ERROR_FORMAT);
     free(twice);

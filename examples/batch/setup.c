@@ -9,9 +9,9 @@
 #include "batch/forward.h"
 #include "batch/sampler.h"
 #include "common/cli.h"
+#include "common/plan_file.h"
 
 #define MAX_POINTS 16u
-#define MAX_PLAN_BYTES ((size_t)256 << 20)
 #define GUESSED_SEQUENCES 512u /* up to where compute is measured when the plan is to choose their number */
 #define GUESSED_CHUNK 512u
 
@@ -230,20 +230,7 @@ static ofl_status plan(void *context, const backend_load *load, const ofl_plan *
 
 static ofl_status read_plan(setup *s, const char *path)
 {
-    FILE *file = fopen(path, "rbe");
-    buffer text = {0};
-    char part[65536];
-    size_t got = 1;
-    if (file == NULL) return app_fail(OFL_ERROR_NOT_FOUND, "%s: cannot be opened", path);
-    ofl_status status = OFL_OK;
-    while (status == OFL_OK && (got = fread(part, 1, sizeof part, file)) > 0) {
-        if (text.bytes + got > MAX_PLAN_BYTES || !buffer_add(&text, part, got)) status = app_fail(OFL_ERROR_FORMAT, "%s: is too big for a plan", path);
-    }
-    if (status == OFL_OK && ferror(file)) status = app_fail(OFL_ERROR_IO, "%s: reading failed", path);
-    (void)fclose(file);
-    if (status == OFL_OK && ofl_plan_from_json(text.data != NULL ? text.data : "", text.bytes, &s->plan) != OFL_OK)
-        status = app_fail(ofl_diagnostic_get()->status, "%s: %s", path, ofl_error_message());
-    buffer_free(&text);
+    ofl_status status = plan_file_read(path, NULL, &s->plan);
     if (status == OFL_OK && ofl_plan_check(s->plan, s->model) != OFL_OK) status = app_fail(ofl_diagnostic_get()->status, "%s: %s", path, ofl_error_message());
     return status;
 }

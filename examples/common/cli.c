@@ -196,6 +196,24 @@ ofl_status cli_parse(const cli_program *program, int *argc, char **argv, int *ex
     return OFL_OK;
 }
 
+static bool is_given(const cli_option *option)
+{
+    static const char zero[8];
+    if (option->given != NULL) return *option->given != 0;
+    if (option->kind == CLI_TEXT) return *(const char **)option->value != NULL;
+    return memcmp(option->value, zero, option->kind == CLI_FLAG || option->kind == CLI_CHOICE ? 4 : 8) != 0;
+}
+
+const char *cli_given_beside(const cli_program *program, const char *const *with)
+{
+    for (size_t i = 0; i < program->option_count; i++) {
+        const char *const *name = with;
+        while (*name != NULL && strcmp(*name, program->options[i].name) != 0) name++;
+        if (*name == NULL && is_given(&program->options[i])) return program->options[i].name;
+    }
+    return NULL;
+}
+
 int cli_complain(const cli_program *program, ofl_status status)
 {
     (void)fflush(stdout);

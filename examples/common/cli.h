@@ -43,6 +43,9 @@ typedef struct cli_program {
 /* Parses. --help and --version are handled: *exit_out = EXIT_DONE and a return of OFL_END. Both "--name value" and "--name=value"; "--" ends options.
  * Positional arguments are moved to argv[1…]; *argc is their number and 1. A mistake: OFL_ERROR_ARGUMENT with the sentence in app_error(), exit status EXIT_USAGE. */
 ofl_status cli_parse(const cli_program *program, int *argc, char **argv, int *exit_out);
+/* After cli_parse: the first option given that `with` (ends in NULL) does not name, or NULL. An option of a number counts as given where it
+ * has no `given` and is not 0. */
+const char *cli_given_beside(const cli_program *program, const char *const *with);
 /* "ofload-plan: SENTENCE" on stderr; returns the exit status that belongs to `status` (3 for OFL_ERROR_NO_FIT, 2 for OFL_ERROR_ARGUMENT, else 1). */
 int cli_complain(const cli_program *program, ofl_status status);
 

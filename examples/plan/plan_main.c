@@ -10,11 +10,12 @@
 #include "common/plan_options.h"
 #include "common/target.h"
 #include "common/whole_file.h"
+#include "plan/check_page.h"
 #include "plan/page.h"
 
 typedef struct settings {
     plan_options plan;
-    const char *output;
+    const char *output, *check;
     int json, quiet;
 } settings;
 
@@ -109,10 +110,23 @@ static ofl_status run(const settings *s, const char *path, work *w)
     return status;
 }
 
+/* It has its own machine and job: nothing that shapes a plan says anything about it. */
+static int check_plan(const cli_program *program, const settings *s, const char *model)
+{
+    static const char *const with[] = {"--check", "--json", "--quiet", NULL};
+    const char *other = cli_given_beside(program, with);
+    ofl_status status = OFL_OK;
+    if (other != NULL)
+        status = app_fail(OFL_ERROR_ARGUMENT, "%s has no effect beside --check, which makes no plan; leave one of them out", other);
+    if (status == OFL_OK) status = check_page_print(s->check, model, s->json ? CHECK_JSON : s->quiet ? CHECK_NOTHING : CHECK_LINES);
+    if (status == OFL_OK) status = flush_output();
+    return status == OFL_OK ? EXIT_DONE : cli_complain(program, status);
+}
+
 int main(int argc, char **argv)
 {
     settings s = {0};
-    cli_option options[PLAN_OPTION_COUNT + 3];
+    cli_option options[PLAN_OPTION_COUNT + 4];
     plan_options_table(&s.plan, options);
     options[PLAN_OPTION_COUNT] =
         (cli_option){"--output", CLI_TEXT, &s.output, NULL, "PLAN.json", NULL, "write the plan there, for ofload-batch --plan"};
@@ -120,13 +134,16 @@ int main(int argc, char **argv)
         (cli_option){"--json", CLI_FLAG, &s.json, NULL, NULL, NULL, "print the plan as JSON instead of the page for people"};
     options[PLAN_OPTION_COUNT + 2] =
         (cli_option){"--quiet", CLI_FLAG, &s.quiet, NULL, NULL, NULL, "print nothing: for --output, or for the exit status alone"};
+    options[PLAN_OPTION_COUNT + 3] = (cli_option){
+        "--check", CLI_TEXT, &s.check, NULL, "PLAN.json", NULL, "verify this plan against MODEL, apart from what made it; makes none"};
     const cli_program program = {
         "ofload-plan", "[options] MODEL",
         "Shows where the weights of a model would live, what is copied each step, and how fast it would run.\n"
         "MODEL is a GGUF file (any part of a split one), a Hugging Face folder, or a description in JSON. Only headers are read.",
-        "SIZE: bytes, or a number with kB, MB, GB, TB (powers of ten) or KiB, MiB, GiB, TiB (powers of two). RATE: 12GB/s, 25TFLOP/s.\n"
+        "SIZE: bytes, or a number with kB, MB, GB, TB (powers of ten) or KiB, MiB, GiB, TiB (powers of two);\n"
+        "a bare k, M, G or T is refused, since it can be read both ways. RATE: 12GB/s, 25TFLOP/s.\n"
         "Without --device, --machine and --vram the first GPU is measured, if there is one.\n"
-        "Exit status: 0 done, 1 failed, 2 wrong usage, 3 the model cannot be placed in what was given.",
+        "Exit status: 0 done, 1 failed, or a plan that is wrong, 2 wrong usage, 3 the model cannot be placed in what was given.",
         options, sizeof options / sizeof options[0]};
     int exit_status = EXIT_DONE;
     ofl_status status = cli_parse(&program, &argc, argv, &exit_status);
@@ -134,6 +151,7 @@ int main(int argc, char **argv)
     if (status == OFL_OK && argc != 2)
         status = app_fail(OFL_ERROR_ARGUMENT, "one model is needed, %d given; ofload-plan --help shows how", argc - 1);
     if (status == OFL_OK) status = check_options(&s);
+    if (status == OFL_OK && s.check != NULL) return check_plan(&program, &s, argv[1]);
     work w = {0};
     if (status == OFL_OK) status = run(&s, argv[1], &w);
     work_end(&w);

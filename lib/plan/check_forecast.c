@@ -252,6 +252,20 @@ static ofl_status check_forecast_rows(const ofl_checking *c)
     return planned == 1 ? OFL_OK : ofl_check_wrong(c, "the planned count is not among the rows by sequences");
 }
 
+/* max((W − V) / B, C), at the link's rate at best; and a step well above it says why. */
+static ofl_status check_bound(const ofl_checking *c)
+{
+    const ofl_forecast *f = &c->plan->forecast;
+    const ofl_budget *b = &c->plan->draft.budget;
+    double least = fmax((double)b->lower_bound_bytes_per_step / c->plan->facts.figures[OFL_FIGURE_LINK], f->step.compute_seconds);
+    bool fast = b->pageable_bytes == 0 && b->file_bytes == 0, good = f->lower_bound_seconds >= least * (1 - SAME);
+    if (!good || (fast && !near(f->lower_bound_seconds, least, SAME)) || f->lower_bound_seconds > f->step.step_seconds * (1 + SAME))
+        return ofl_check_wrong(c, "the lower bound is not what the link and the compute allow at best");
+    if (f->step.step_seconds > 1.011 * f->lower_bound_seconds && *ofl_plan_above_bound_why(c->plan) == '\0')
+        return ofl_check_wrong(c, "a step above the bound without a reason");
+    return OFL_OK;
+}
+
 ofl_status ofl_check_forecast(const ofl_checking *c)
 {
     const ofl_forecast *f = &c->plan->forecast;
@@ -267,7 +281,8 @@ ofl_status ofl_check_forecast(const ofl_checking *c)
     if ((f->link_bound != 0) != (s->link_seconds > s->compute_seconds))
         return ofl_check_wrong(c, "what binds is not the longer of link and compute");
     if (!(f->error_band_percent >= 1)) return ofl_check_wrong(c, "a forecast without an error band");
-    ofl_status status = check_knee(c);
+    ofl_status status = check_bound(c);
+    if (status == OFL_OK) status = check_knee(c);
     if (status == OFL_OK) status = check_first_token(c);
     return status == OFL_OK ? check_forecast_rows(c) : status;
 }
