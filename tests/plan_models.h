@@ -47,7 +47,8 @@ static inline void add_block(ofl_model_builder *b, const test_shape *s, int32_t 
     add_tensor(b, "ffn_down", s, s->dtype, OFL_CLASS_DENSE, OFL_ROLE_FFN_DOWN, block, f, h);
 }
 
-static inline ofl_model *test_model(test_shape s)
+/* output: how the output, or the tied embedding, is stored. */
+static inline ofl_model *test_model_with(test_shape s, ofl_dtype output)
 {
     ofl_model_shape shape = {
         .struct_size = sizeof shape, .block_count = s.layers, .hidden_size = s.hidden, .head_count = s.heads, .head_count_kv = s.kv_heads};
@@ -62,11 +63,13 @@ static inline ofl_model *test_model(test_shape s)
     if (!s.tied) add_tensor(b, "token_embd", &s, s.dtype, OFL_CLASS_LOOKUP, OFL_ROLE_EMBEDDING, OFL_BLOCK_INPUT, s.hidden, s.vocab);
     for (uint32_t i = 0; i < s.layers; i++) add_block(b, &s, (int32_t)i);
     add_tensor(b, "output_norm", &s, s.dtype, OFL_CLASS_DENSE, OFL_ROLE_OUTPUT_NORM, (int32_t)s.layers, s.hidden, 0);
-    if (s.tied) add_tensor(b, "token_embd", &s, s.dtype, OFL_CLASS_DENSE, OFL_ROLE_EMBEDDING, (int32_t)s.layers, s.hidden, s.vocab);
-    else add_tensor(b, "output", &s, s.dtype, OFL_CLASS_DENSE, OFL_ROLE_OUTPUT, (int32_t)s.layers, s.hidden, s.vocab);
+    if (s.tied) add_tensor(b, "token_embd", &s, output, OFL_CLASS_DENSE, OFL_ROLE_EMBEDDING, (int32_t)s.layers, s.hidden, s.vocab);
+    else add_tensor(b, "output", &s, output, OFL_CLASS_DENSE, OFL_ROLE_OUTPUT, (int32_t)s.layers, s.hidden, s.vocab);
     assert_ok(ofl_model_builder_finish(b, &model));
     return model;
 }
+
+static inline ofl_model *test_model(test_shape s) { return test_model_with(s, s.dtype); }
 
 static inline ofl_machine *test_machine(double vram, double link, double start, double bandwidth, double flops, double runtime)
 {

@@ -1,5 +1,5 @@
-/* Chooses the number of sequences by formula and, of the part sizes and placements that the room allows, the one with the shortest step by
- * the timeline. */
+/* Chooses the number of sequences, first by formula, then by the timeline, and, of the part sizes and placements that the room allows, the
+ * one with the shortest step by the timeline. */
 #include "plan/plan_state.h"
 
 #include <math.h>
@@ -9,6 +9,14 @@
 #define BOUND_TOLERANCE 0.002
 #define UNITS_QUICK 4096u
 #define WHOLE_ROUNDS 6
+
+#define RING_TOLERANCE 0.01  /* further above max(link, compute): a larger ring is tried, … */
+#define RING_GAIN 0.005      /* … which must be better by this than what it takes from the residents */
+#define RING_TRIES 10u
+#define RING_TRIES_LARGE 2u   /* of models with many units */
+#define RING_MISSES 3u       /* larger ones in a row that gain nothing */
+#define COUNT_TRIES 24u      /* counts of sequences that are planned and played through, … */
+#define COUNT_TRIES_LARGE 3u
 
 #define ROOMY_SHARE 64u /* a model this many times a part is cut fine enough */
 
@@ -106,24 +114,11 @@ static ofl_status too_big(const ofl_plan_search *s, uint32_t sequences)
                                                         : " or smaller parts");
 }
 
-static ofl_status choose_sequences(const ofl_plan_search *s, uint32_t *out)
-{
-    ofl_plan_room room;
-    uint32_t asked = s->wish->sequences, least = asked != 0 ? asked : 1;
-    if (!ofl_plan_room_of(s, least, &room)) return too_big(s, least);
-    *out = least;
-    if (asked != 0 || s->settings.objective == OFL_LATENCY) return OFL_OK;
-    uint64_t most = largest_choice(s);
-    if (s->settings.queue_length != 0) most = ofl_min_u64(most, s->settings.queue_length);
-    *out = best_sequences(s, (uint32_t)most);
-    return OFL_OK;
-}
-
 /* What a draft is made of; the draft itself is made again when it is wanted. */
 typedef struct choice {
     uint64_t part, ring, resident;
     ofl_plan_keep keep;
-    double cost, step_seconds; /* INFINITY: none yet */
+    double cost, step_seconds, bound_seconds; /* INFINITY: none yet */
     bool compute_bound, at_bound;
 } choice;
 
@@ -135,7 +130,8 @@ static ofl_status try_one(const ofl_plan_search *s, ofl_plan_draft *draft, choic
     double halvings = draft->cut.part_bytes != 0 ? log2((double)OFL_PART_LARGEST / (double)draft->cut.part_bytes) : 0;
     double cost = step->step_seconds * (1 + SMALLER_COST * fmax(0, halvings));
     if (cost >= best->cost) return OFL_OK;
-    *best = (choice){draft->cut.part_bytes, draft->ring_bytes, draft->resident_bytes, draft->keep, cost, step->step_seconds, false, false};
+    *best = (choice){draft->cut.part_bytes, draft->ring_bytes, draft->resident_bytes, draft->keep, cost,
+                     step->step_seconds, step->bound_seconds, false, false};
     best->compute_bound = step->compute_seconds >= step->link_seconds;
     best->at_bound = step->step_seconds <= step->bound_seconds * (1 + BOUND_TOLERANCE);
     return OFL_OK;
@@ -220,18 +216,50 @@ static ofl_status try_other_parts(const ofl_plan_search *s, const ofl_plan_room 
     return status;
 }
 
+/* Where the step is still far above the bound, copies and compute differ over a long stretch (an output stored in another type than the
+ * blocks, attention over a long context): a ring that holds more of them is worth more than as many residents. */
+static ofl_status try_larger_rings(const ofl_plan_search *s, const ofl_plan_room *room, uint32_t tries, choice *best)
+{
+    ofl_status status = OFL_OK;
+    ofl_plan_room larger = *room;
+    choice found = *best;
+    if (best->cost == INFINITY || best->step_seconds <= best->bound_seconds * (1 + RING_TOLERANCE)) return OFL_OK;
+    found.cost *= 1 - RING_GAIN;
+    for (uint32_t i = 0, misses = 0; i < tries && misses < RING_MISSES && status == OFL_OK && !found.at_bound; i++) {
+        double before = found.cost;
+        larger.ring = larger.ring / 2 * 3 / OFL_ALIGNMENT_BYTES * OFL_ALIGNMENT_BYTES;
+        if (larger.ring >= room->weights || larger.ring < room->ring) break;
+        larger.resident = room->weights - larger.ring;
+        status = try_part(s, &larger, best->part, true, &found);
+        if (status == OFL_ERROR_NO_FIT || status == OFL_NOT_READY) return OFL_OK;
+        misses = found.cost < before ? 0 : misses + 1;
+    }
+    if (found.ring != best->ring) *best = found;
+    return status;
+}
+
+static bool has_many_units(const ofl_plan_search *s, const ofl_plan_room *room)
+{
+    return s->facts->dense_bytes / ofl_max_u64(1, room->part) > UNITS_QUICK;
+}
+
+/* quick: without trying other parts. rings: the ring may be chosen by the timeline, where the count is too; for a count that is given it
+ * is by formula, so that more memory never keeps less. */
+typedef struct effort { bool quick, rings; } effort;
+
 /* OFL_NOT_READY: nothing fits. */
-static ofl_status choose(const ofl_plan_search *s, const ofl_plan_room *room, bool quick, choice *out)
+static ofl_status choose(const ofl_plan_search *s, const ofl_plan_room *room, effort how, choice *out)
 {
     choice best = {.cost = INFINITY};
     ofl_status status;
     if (s->wish->cut == OFL_CUT_OFF && !s->wish->force_layers && !room->whole) {
         status = try_whole_blocks(s, room, &best);
     } else {
-        bool fixed = quick || room->whole || s->wish->cut != OFL_CUT_AUTO ||
-                     s->facts->dense_bytes / ofl_max_u64(1, room->part) > UNITS_QUICK;
-        status = try_part(s, room, room->part, quick, &best);
+        bool fixed = how.quick || room->whole || s->wish->cut != OFL_CUT_AUTO || has_many_units(s, room);
+        status = try_part(s, room, room->part, how.quick, &best);
         if (status == OFL_OK && !fixed) status = try_other_parts(s, room, &best);
+        bool free_ring = how.rings && !room->whole && !s->wish->force_layers && s->wish->ring_bytes == 0;
+        if (status == OFL_OK && free_ring) status = try_larger_rings(s, room, has_many_units(s, room) ? RING_TRIES_LARGE : RING_TRIES, &best);
     }
     *out = best;
     return status == OFL_OK && best.cost == INFINITY ? OFL_NOT_READY : status;
@@ -250,25 +278,101 @@ static ofl_status make_chosen(const ofl_plan_search *s, const ofl_plan_settings 
     return OFL_OK;
 }
 
-ofl_status ofl_plan_solve(const ofl_plan_search *s, ofl_plan_draft *out)
-{
-    uint32_t sequences = 1;
-    ofl_plan_room room = {0};
+/* A count of sequences with its plan. */
+typedef struct count_choice {
+    uint32_t sequences;
+    ofl_plan_room room;
     choice chosen;
-    ofl_status status = choose_sequences(s, &sequences);
-    if (status == OFL_OK && !ofl_plan_room_of(s, sequences, &room)) status = OFL_NOT_READY;
-    if (status == OFL_OK) status = choose(s, &room, false, &chosen);
-    if (status == OFL_OK && s->wish->ring_bytes != 0 && room.whole)
-        return ofl_fail(OFL_ERROR_ARGUMENT, "plan: ring size: it has no effect, since the whole model fits; leave it out");
-    if (status == OFL_OK) status = make_chosen(s, &room.settings, &chosen, out);
-    return status == OFL_NOT_READY ? too_big(s, sequences) : status;
+    double rate; /* 0: does not fit */
+} count_choice;
+
+static ofl_status try_count(const ofl_plan_search *s, uint32_t sequences, effort how, count_choice *out)
+{
+    *out = (count_choice){.sequences = sequences};
+    ofl_status status = ofl_plan_room_of(s, sequences, &out->room) ? choose(s, &out->room, how, &out->chosen) : OFL_NOT_READY;
+    if (status == OFL_OK) out->rate = sequences / out->chosen.step_seconds;
+    return status == OFL_NOT_READY ? OFL_OK : status;
 }
 
-/* The step alone, without trying all there is. */
-static ofl_status solve_step(const ofl_plan_search *s, uint32_t sequences, choice *out)
+/* More by the timeline; of those as good, fewer. */
+static bool is_better(const count_choice *a, const count_choice *b)
 {
+    double least = b->rate * (a->sequences < b->sequences ? 1 - RATE_TOLERANCE / 2 : 1 + RATE_TOLERANCE / 2);
+    return a->rate > 0 && a->rate >= least;
+}
+
+/* The farthest count in this direction whose coarse rate, which no timeline surpasses, is still above the best. */
+static uint32_t farthest(const ofl_plan_search *s, uint32_t from, uint32_t end, double rate)
+{
+    while (from != end) {
+        uint32_t middle = from < end ? from + (end - from + 1) / 2 : from - (from - end + 1) / 2;
+        if (coarse_rate(s, middle) > rate * (1 + RATE_TOLERANCE)) from = middle;
+        else end = from < end ? middle - 1 : middle + 1;
+    }
+    return from;
+}
+
+typedef struct counting {
+    const ofl_plan_search *search;
+    count_choice best;
+    uint32_t tries;
+    bool large; /* many units: quick tries only */
+} counting;
+
+static ofl_status try_another(counting *c, uint32_t sequences)
+{
+    count_choice other;
+    if (sequences == c->best.sequences || c->tries == 0) return OFL_OK;
+    c->tries--;
+    ofl_status status = try_count(c->search, sequences, (effort){.quick = c->large, .rings = true}, &other);
+    if (status == OFL_ERROR_NO_FIT) return OFL_OK;
+    if (status == OFL_OK && is_better(&other, &c->best)) c->best = other;
+    return status;
+}
+
+/* Near the knee the formula says nothing of what the ring cannot even out: counts around its choice are planned and played through, evenly
+ * over the range where they may be better, then between the neighbours of the best. */
+static ofl_status improve_count(counting *c, uint32_t most)
+{
+    uint32_t first = c->best.sequences, low = farthest(c->search, first, 1, c->best.rate), high = farthest(c->search, first, most, c->best.rate);
+    uint32_t range = high - low, grid = range < c->tries / 2 ? range : c->tries / 2 + 1;
+    ofl_status status = OFL_OK;
+    for (uint64_t i = 0; grid > 0 && i <= grid && status == OFL_OK; i++) status = try_another(c, low + (uint32_t)(i * range / grid));
+    for (uint32_t step = grid > 0 ? range / grid / 2 : 0; step > 0 && c->tries > 0 && status == OFL_OK; step /= 2) {
+        uint32_t middle = c->best.sequences;
+        if (middle - low >= step) status = try_another(c, middle - step);
+        if (status == OFL_OK && high - middle >= step) status = try_another(c, middle + step);
+    }
+    return status;
+}
+
+static ofl_status choose_throughput(const ofl_plan_search *s, uint64_t queue_length, count_choice *out)
+{
+    uint64_t most = largest_choice(s);
+    if (queue_length != 0) most = ofl_min_u64(most, queue_length);
+    ofl_status status = try_count(s, best_sequences(s, (uint32_t)most), (effort){.rings = true}, out);
+    if (status != OFL_OK || out->rate <= 0 || coarse_rate(s, out->sequences) <= out->rate * (1 + RATE_TOLERANCE)) return status;
+    counting c = {.search = s, .best = *out, .large = has_many_units(s, &out->room)};
+    c.tries = c.large ? COUNT_TRIES_LARGE : COUNT_TRIES;
+    status = improve_count(&c, (uint32_t)most);
+    *out = c.best;
+    return status;
+}
+
+ofl_status ofl_plan_solve(const ofl_plan_search *s, ofl_plan_draft *out)
+{
+    uint32_t asked = s->wish->sequences, least = asked != 0 ? asked : 1;
     ofl_plan_room room;
-    return ofl_plan_room_of(s, sequences, &room) ? choose(s, &room, true, out) : OFL_NOT_READY;
+    count_choice best;
+    if (!ofl_plan_room_of(s, least, &room)) return too_big(s, least);
+    bool fixed = asked != 0 || s->settings.objective == OFL_LATENCY;
+    ofl_status status = fixed ? try_count(s, least, (effort){0}, &best) : choose_throughput(s, s->settings.queue_length, &best);
+    if (status != OFL_OK) return status;
+    if (best.rate <= 0) return too_big(s, best.sequences);
+    if (s->wish->ring_bytes != 0 && best.room.whole)
+        return ofl_fail(OFL_ERROR_ARGUMENT, "plan: ring size: it has no effect, since the whole model fits; leave it out");
+    status = make_chosen(s, &best.room.settings, &best.chosen, out);
+    return status == OFL_NOT_READY ? too_big(s, best.sequences) : status;
 }
 
 /* 1, 2, 4, … up to what fits or just past the knee, each planned anew; the planned count is among them with the forecast's own figures. */
@@ -280,9 +384,13 @@ ofl_status ofl_plan_solve_rows(const ofl_plan_search *s, ofl_plan *plan)
     for (uint64_t n = 1, last = 0; last < most && plan->row_count < OFL_PLAN_ROWS; last = n, n = ofl_min_u64(n * 2, most)) {
         if (last < planned && planned < n) n = planned;
         choice row = {.step_seconds = plan->draft.step.step_seconds, .compute_bound = !plan->forecast.link_bound};
-        if (n != planned) status = solve_step(s, (uint32_t)n, &row);
-        if (status == OFL_NOT_READY || status == OFL_ERROR_NO_FIT) return OFL_OK; /* nor do more */
-        if (status != OFL_OK) return status;
+        if (n != planned) {
+            count_choice other;
+            status = try_count(s, (uint32_t)n, (effort){.quick = true}, &other);
+            if (status == OFL_ERROR_NO_FIT || (status == OFL_OK && other.rate <= 0)) return OFL_OK; /* nor do more */
+            if (status != OFL_OK) return status;
+            row = other.chosen;
+        }
         plan->rows[plan->row_count++] = (ofl_forecast_row){sizeof(ofl_forecast_row), (uint32_t)n, row.step_seconds, (double)n / row.step_seconds};
         if (n >= planned && row.compute_bound) break;
     }
@@ -292,12 +400,10 @@ ofl_status ofl_plan_solve_rows(const ofl_plan_search *s, ofl_plan *plan)
 /* What the throughput objective plans for the same job; a rate of 0: nothing. */
 ofl_status ofl_plan_solve_throughput(const ofl_plan_search *s, uint32_t *sequences_out, double *rate_out)
 {
-    ofl_plan_room room;
-    choice chosen = {.step_seconds = INFINITY};
-    uint32_t sequences = best_sequences(s, largest_choice(s));
-    ofl_status status = ofl_plan_room_of(s, sequences, &room) ? choose(s, &room, false, &chosen) : OFL_NOT_READY;
-    if (status != OFL_OK && status != OFL_NOT_READY && status != OFL_ERROR_NO_FIT) return status;
-    *sequences_out = sequences;
-    *rate_out = status == OFL_OK ? sequences / chosen.step_seconds : 0;
+    count_choice best = {0};
+    ofl_status status = choose_throughput(s, 0, &best);
+    if (status != OFL_OK && status != OFL_ERROR_NO_FIT) return status;
+    *sequences_out = best.sequences;
+    *rate_out = status == OFL_OK ? best.rate : 0;
     return OFL_OK;
 }
