@@ -127,6 +127,12 @@ expect 0 "23 answered" "$batch" $all --input in.jsonl --output planned.jsonl --p
 "$bench" mkmodel --architecture qwen2 --layers 2 --hidden 64 --heads 2 --ffn 64 --output other.gguf >/dev/null
 expect 1 "" "$batch" --model other.gguf --device sim:vram=64MiB,h2d=2GB/s --input in.jsonl --output other.jsonl --plan p.json
 
+# Less is free than when machine or plan were made: planned for what is there, or refused before anything is loaded.
+"$bench" link --device sim:vram=1GB,h2d=2GB/s,clock=virtual --save large.json >/dev/null
+expect 0 "1.00 GB were to be used, 6.0 MB are there now" "$batch" --model tiny.gguf --device sim:vram=6MB,h2d=2GB/s --machine large.json --input in.jsonl --output shrunk.jsonl --ordered
+same a.jsonl shrunk.jsonl "planned for what is there"
+expect 1 "MB are free; plan with less memory" "$batch" --model tiny.gguf --device sim:vram=4MB,h2d=2GB/s --input in.jsonl --output refused.jsonl --plan p.json
+
 # Error lines, retried.
 { cat in.jsonl; echo 'no request'; echo '{"custom_id":"long","url":"/v1/completions","body":{"prompt":"x","max_tokens":5000}}'; } >some.jsonl
 expect 4 "2 failed" "$batch" $all --input some.jsonl --output some-out.jsonl

@@ -373,11 +373,12 @@ static void test_no_room_is_refused_before_anything(void **state)
     ofl_budget budget = {.struct_size = sizeof budget};
     assert_ok(fixture_plan_make(&c, model.model, &plan));
     assert_ok(ofl_plan_budget_get(plan, &budget));
-    smaller.vram = budget.resident_bytes + budget.ring_bytes - 1;
+    uint64_t needed = budget.resident_bytes + budget.ring_bytes + budget.kv_bytes + budget.activation_bytes;
+    smaller.vram = needed - 1;
     fixture_device_open(&smaller, &device);
     assert_status(ofl_engine_open(plan, model.model, device, NULL, &engine), OFL_ERROR_DEVICE_MEMORY);
     assert_null(engine);
-    assert_int_equal(ofl_diagnostic_get()->bytes_needed, budget.resident_bytes + budget.ring_bytes);
+    assert_int_equal(ofl_diagnostic_get()->bytes_needed, needed);
     assert_int_equal(ofl_diagnostic_get()->bytes_available, smaller.vram);
     ofl_memory_info memory = {.struct_size = sizeof memory};
     assert_ok(ofl_device_memory_get(device, &memory));

@@ -194,6 +194,22 @@ static ofl_status make_plan(setup *s, ofl_workload *w, const backend_load *load)
     return plan_contexts(s, w, load);
 }
 
+/* What was free when the machine was measured, by this program or in its file, may be gone: the plan is for what is there now. What is taken
+ * later is found when the engine opens. */
+static ofl_status shrink_machine(setup *s)
+{
+    char before[32], now[32];
+    ofl_memory_info memory = {.struct_size = sizeof memory};
+    if (ofl_device_memory_get(s->device, &memory) != OFL_OK) return app_forward(ofl_diagnostic_get()->status);
+    double there = (double)memory.free_bytes + ofl_machine_get(s->machine, OFL_FIGURE_RUNTIME, NULL);
+    double planned = ofl_machine_get(s->machine, OFL_FIGURE_VRAM, NULL);
+    if (planned <= there) return OFL_OK;
+    say(s, "device memory: %s were to be used, %s are there now with what driver and libraries take: planned for that\n",
+        cli_show_bytes(before, (uint64_t)planned, 0), cli_show_bytes(now, (uint64_t)there, 0));
+    if (ofl_machine_set(s->machine, OFL_FIGURE_VRAM, there, OFL_SOURCE_MEASURED) != OFL_OK) return app_forward(ofl_diagnostic_get()->status);
+    return OFL_OK;
+}
+
 static void say_plan(const setup *s)
 {
     char a[32], b[32], c[32];
@@ -220,6 +236,7 @@ static ofl_status plan(void *context, const backend_load *load, const ofl_plan *
         w.compute_type = s->compute_type;
         if (w.objective == OFL_THROUGHPUT) w.queue_length = load->requests;
         if (status == OFL_OK) status = measure_compute(s, &w, points);
+        if (status == OFL_OK) status = shrink_machine(s);
         if (status == OFL_OK) status = make_plan(s, &w, load);
     }
     if (status != OFL_OK) return status;

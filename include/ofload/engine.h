@@ -60,6 +60,7 @@ typedef struct ofl_engine_stats {
 } ofl_engine_stats;
 
 /* Checks plan against model and device, then allocates and loads: each byte of the model's files is read once. options may be NULL.
+ * Free memory is read anew first: weights, ring and what KV and activations need beyond what is allocated through this device already.
  * OFL_ERROR_MISMATCH, _DEVICE_MEMORY (refused before anything is allocated), _PINNED_MEMORY, _IO, _CANCELLED. */
 OFL_API ofl_status ofl_engine_open(const ofl_plan *plan, const ofl_model *model, ofl_device *device, const ofl_engine_options *options,
                                    ofl_engine **out);

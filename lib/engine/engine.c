@@ -12,18 +12,25 @@ static ofl_status options_read(ofl_engine *engine, const ofl_engine_options *opt
     return status;
 }
 
-/* Memory may have shrunk since the plan was made: nothing is allocated before this. */
+/* Memory may have shrunk since the plan was made: nothing is allocated before this. KV and activations are the caller's, and what is
+ * allocated through this device already counts as them; the rest of them is still to come, and must not be missing in mid-batch. */
 static ofl_status room_check(const ofl_engine *engine)
 {
     ofl_memory_info memory = {.struct_size = sizeof memory};
-    uint64_t needed;
+    ofl_budget budget = {.struct_size = sizeof budget};
+    uint64_t weights, callers, needed;
     ofl_status status = ofl_device_memory_get(engine->device, &memory);
+    if (status == OFL_OK) status = ofl_plan_budget_get(engine->plan, &budget);
     if (status != OFL_OK) return status;
-    if (!ofl_add_u64(engine->arena_bytes, engine->ring_bytes, &needed)) return ofl_fail(OFL_ERROR_OVERFLOW, "plan: resident and ring bytes overflow");
+    if (!ofl_add_u64(engine->arena_bytes, engine->ring_bytes, &weights) || !ofl_add_u64(budget.kv_bytes, budget.activation_bytes, &callers))
+        return ofl_fail(OFL_ERROR_OVERFLOW, "plan: the bytes of its regions overflow");
+    callers -= ofl_min_u64(callers, memory.used_bytes);
+    if (!ofl_add_u64(weights, callers, &needed)) return ofl_fail(OFL_ERROR_OVERFLOW, "plan: the bytes of its regions overflow");
     if (needed <= memory.free_bytes) return OFL_OK;
     return ofl_fail_room(OFL_ERROR_DEVICE_MEMORY, needed, memory.free_bytes,
-                         "engine: resident weights and ring need %s of device memory, %s are free; plan with less memory, or free some",
-                         ofl_bytes_text(needed).text, ofl_bytes_text(memory.free_bytes).text);
+                         "engine: resident weights and ring need %s of device memory, KV and activations %s more, %s are free; "
+                         "plan with less memory, or free some",
+                         ofl_bytes_text(weights).text, ofl_bytes_text(callers).text, ofl_bytes_text(memory.free_bytes).text);
 }
 
 static ofl_status memory_open(ofl_engine *engine)
