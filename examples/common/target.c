@@ -60,11 +60,22 @@ static bool ends_in(const char *path, const char *end)
     return length > tail && strcmp(path + length - tail, end) == 0;
 }
 
+/* What a model's folder says of itself beside its weights. */
+static bool describes_a_model(const char *path)
+{
+    const char *name = last_part(path);
+    return strcmp(name, "config.json") == 0 || ends_in(path, "_config.json") || ends_in(path, ".index.json") ||
+           strncmp(name, "tokenizer", 9) == 0;
+}
+
 ofl_status target_refuse_weights(const char *option, const char *path, const char *model)
 {
-    struct stat about;
+    struct stat about, folder, whole;
     ofl_status status = target_refuse(option, path, model, "the model");
     if (status != OFL_OK || path == NULL || stat(path, &about) != 0) return status;
+    bool inside = stat_folder(path, &folder) && stat(model, &whole) == 0 && folder.st_dev == whole.st_dev && folder.st_ino == whole.st_ino;
+    if (inside && describes_a_model(path))
+        return app_fail(OFL_ERROR_ARGUMENT, "%s %s is a part of the model, which would be overwritten; name another", option, path);
     if (!ends_in(path, ".gguf") && !ends_in(path, ".safetensors")) return OFL_OK;
     return app_fail(OFL_ERROR_ARGUMENT, "%s %s is there already and named like a file of weights; name another", option, path);
 }

@@ -39,7 +39,10 @@ double curve_top(const curve *c)
     return top;
 }
 
-bool curve_shows_knee(const curve *c) { return c->knee >= c->points[0].x && c->knee <= c->points[c->count - 1].x; }
+bool curve_shows_knee(const curve *c)
+{
+    return c->knee > 0 && c->knee >= c->points[0].x && c->knee <= c->points[c->count - 1].x;
+}
 
 static int column_of(const curve *c, double x) { return (int)lround(curve_place(c, x) * (COLUMNS - 1)); }
 

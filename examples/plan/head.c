@@ -19,8 +19,8 @@ char *head_model(const ofl_model *model, const facts *f)
     type[length] = '\0';
     if (f->parameters >= 1e9) (void)snprintf(parameters, sizeof parameters, "%.2f billion", f->parameters / 1e9);
     else (void)snprintf(parameters, sizeof parameters, "%.1f million", f->parameters / 1e6);
-    int used = asprintf(&out, "%s  %s, %u layers, %s parameters, %s%s, %s", ofl_model_name(model), ofl_model_architecture(model), f->blocks,
-                        parameters, f->one_type ? "" : "mostly ", type, cli_show_bytes(bytes, f->weight_bytes, 0));
+    int used = asprintf(&out, "%s, %u layers, %s parameters, %s%s, %s", ofl_model_architecture(model), f->blocks, parameters,
+                        f->one_type ? "" : "mostly ", type, cli_show_bytes(bytes, f->weight_bytes, 0));
     return used < 0 ? NULL : out;
 }
 
@@ -59,7 +59,7 @@ ofl_status head_print(const ofl_model *model, const ofl_machine *machine, const 
     char *first = head_model(model, f), *name = head_machine(machine), *figures = head_figures(machine, varied), *label = NULL;
     bool made = first != NULL && name != NULL && figures != NULL && asprintf(&label, "%s: ", name) >= 0;
     if (made) {
-        (void)puts(first);
+        printf("%s  %s\n", ofl_model_name(model), first);
         show_wrapped(label, figures);
         free(label);
     }

@@ -4,6 +4,7 @@
 
 #include "plan/page_facts.h"
 
+/* All but its name: "llama, 32 layers, …". */
 char *head_model(const ofl_model *model, const facts *f);
 /* Its name. */
 char *head_machine(const ofl_machine *machine);

@@ -13,7 +13,7 @@
 #include "plan/head.h"
 #include "plan/page_facts.h"
 
-#define BAR_CELLS 32
+#define BAR_CELLS 24
 #define STRIP_CELLS 80
 
 /* Sizes that stand below each other share a unit: that of the largest. */
@@ -65,7 +65,7 @@ static void print_budget(const page *p, const facts *f)
     print_kv_words(f);
     start_bar(f, "runtime", runtime, s);
     (void)ofl_machine_get(p->machine, OFL_FIGURE_RUNTIME, &source);
-    printf("temporaries %s, driver and libraries %s%s\n", scaled(one, s, b->activation_bytes), scaled(two, s, b->runtime_bytes),
+    printf("temporaries %s, driver, libraries %s%s\n", scaled(one, s, b->activation_bytes), scaled(two, s, b->runtime_bytes),
            source == OFL_SOURCE_ASSUMED ? " (assumed)" : "");
     start_bar(f, "headroom", b->headroom_bytes, s);
     printf("%.3g %%, kept free\n", 100 * (double)b->headroom_bytes / (double)b->vram_bytes);
@@ -80,11 +80,11 @@ static void print_layers(const facts *f)
 {
     printf("  %-9s  ", "layers");
     size_t each = show_strip(f->layer_share, f->blocks, STRIP_CELLS);
-    if (f->head_share >= 0) printf("  head %s", show_level(f->head_share));
+    if (f->head_share >= 0) printf(" head %s", show_level(f->head_share));
     printf("\n%13sone mark ", "");
     if (each > 1) printf("for %zu layers", each);
     else printf("a layer");
-    printf(", by the share of it that is resident: █ all, · nothing%s\n", f->head_share >= 0 ? "; head: the output matrix" : "");
+    printf(", by its resident share: █ all, · nothing%s\n", f->head_share >= 0 ? "; head: the output matrix" : "");
 }
 
 /* One line of what the host holds. */
@@ -114,24 +114,25 @@ static void print_host(const page *p, const facts *f)
 static void print_terms(const facts *f)
 {
     if (f->budget.stream_bytes_per_step == 0) (void)puts("resident: stays on the device; here all weights do");
-    else (void)puts("resident: stays on the device. streamed: copied there in every step; the ring is where copies arrive.");
+    else (void)puts("resident: stays on the device. streamed: copied there in each step; the ring is where copies arrive.");
 }
 
 static void print_forecast(const page *p, const facts *f)
 {
-    char tokens[32], step[32], link[32], compute[32], bound[32], first[32], context[32];
+    char tokens[32], step[32], link[32], compute[32], bound[32], first[32], context[32], label[32], words[256];
     const ofl_forecast *c = &f->forecast;
-    printf("\n%u sequence%s   %s tokens/s ±%.0f %%   step %s   %s-bound: ", c->sequences, c->sequences == 1 ? "" : "s",
-           cli_show_tokens(tokens, c->tokens_per_second), c->error_band_percent, cli_show_seconds(step, c->step.step_seconds),
-           c->link_bound ? "link" : "compute");
-    printf("copying %s, computing %s\n", cli_show_seconds(link, c->step.link_seconds), cli_show_seconds(compute, c->step.compute_seconds));
+    (void)snprintf(label, sizeof label, "%u sequence%s   ", c->sequences, c->sequences == 1 ? "" : "s");
+    (void)snprintf(words, sizeof words, "%s tokens/s ±%.0f %%, step %s, %s-bound: copying takes %s, computing %s",
+                   cli_show_tokens(tokens, c->tokens_per_second), c->error_band_percent, cli_show_seconds(step, c->step.step_seconds),
+                   c->link_bound ? "link" : "compute", cli_show_seconds(link, c->step.link_seconds),
+                   cli_show_seconds(compute, c->step.compute_seconds));
+    printf("\n");
+    show_wrapped(label, words);
     printf("lower bound  %s a step: no layout in this memory can be faster\n", cli_show_seconds(bound, c->lower_bound_seconds));
     if (*ofl_plan_above_bound_why(p->plan) != '\0') show_wrapped("             ", ofl_plan_above_bound_why(p->plan));
     printf("first token  %s after a prompt that fills the context of %s tokens\n", cli_show_seconds(first, c->first_token_seconds),
            cli_show_count(context, f->settings.context_tokens));
 }
-
-static char *show_sequences(char *buffer, double sequences) { return cli_show_count(buffer, (uint64_t)sequences); }
 
 /* What the knee is, and where. */
 static void print_knee(const facts *f, const curve *c)
@@ -146,19 +147,14 @@ static void print_knee(const facts *f, const curve *c)
     else if (c->knee < c->points[0].x)
         (void)snprintf(sentence, sizeof sentence, "%s tokens a step: from there computing takes longer than copying", knee);
     else
-        (void)snprintf(sentence, sizeof sentence, "at %s tokens a step computing would take as long as copying; here at most %s fit",
-                       knee, most);
+        (void)snprintf(sentence, sizeof sentence,
+                       "at %s tokens a step computing would take as long as copying; at most %s sequences fit here", knee, most);
     show_wrapped("knee       ", sentence);
 }
 
 static void print_curve(const facts *f)
 {
-    const curve c = {.points = f->by_sequences,
-                     .count = f->by_sequences_count,
-                     .x_name = "sequences",
-                     .log2_x = true,
-                     .knee = (double)f->forecast.knee_tokens,
-                     .show_x = show_sequences};
+    const curve c = facts_curve(f);
     if (c.count == 0) return;
     printf("\n");
     if (curve_drawn(&c)) curve_print(&c);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/app_error.h"
+#include "common/cli.h"
 
 void facts_free(facts *f)
 {
@@ -93,26 +94,47 @@ static ofl_status collect_rows(const ofl_plan *plan, facts *f)
     return OFL_OK;
 }
 
-ofl_status facts_collect(const ofl_model *model, const ofl_plan *plan, facts *out)
+static char *show_sequences(char *buffer, double sequences) { return cli_show_count(buffer, (uint64_t)sequences); }
+
+curve facts_curve(const facts *f)
+{
+    return (curve){.points = f->by_sequences,
+                   .count = f->by_sequences_count,
+                   .x_name = "sequences",
+                   .log2_x = true,
+                   .knee = (double)f->forecast.knee_tokens,
+                   .show_x = show_sequences};
+}
+
+ofl_status facts_collect_model(const ofl_model *model, facts *out)
 {
     facts f = {.budget.struct_size = sizeof f.budget, .settings.struct_size = sizeof f.settings, .forecast.struct_size = sizeof f.forecast};
     ofl_model_shape shape = {.struct_size = sizeof shape};
     ofl_status status = ofl_model_shape_get(model, &shape);
-    if (status == OFL_OK) status = ofl_plan_budget_get(plan, &f.budget);
-    if (status == OFL_OK) status = ofl_plan_settings_get(plan, &f.settings);
-    if (status == OFL_OK) status = ofl_plan_forecast_get(plan, &f.forecast);
     if (status != OFL_OK) return app_forward(status);
     f.blocks = shape.block_count;
     f.experts = shape.expert_count;
     f.experts_used = shape.expert_used_count;
-    double read = 0;
-    status = ofl_model_expert_bytes(model, &f.expert_bytes);
-    if (status == OFL_OK) status = ofl_model_expert_bytes_per_step(model, f.forecast.sequences, &read);
-    if (status != OFL_OK) return app_forward(status);
-    f.expert_bytes_read = (uint64_t)read;
     f.trained_context = shape.trained_context_tokens;
     f.parameters = (double)shape.parameter_count;
     collect_types(model, &f);
+    *out = f;
+    return OFL_OK;
+}
+
+ofl_status facts_collect(const ofl_model *model, const ofl_plan *plan, facts *out)
+{
+    facts f;
+    double read = 0;
+    ofl_status status = facts_collect_model(model, &f);
+    if (status != OFL_OK) return status;
+    status = ofl_plan_budget_get(plan, &f.budget);
+    if (status == OFL_OK) status = ofl_plan_settings_get(plan, &f.settings);
+    if (status == OFL_OK) status = ofl_plan_forecast_get(plan, &f.forecast);
+    if (status == OFL_OK) status = ofl_model_expert_bytes(model, &f.expert_bytes);
+    if (status == OFL_OK) status = ofl_model_expert_bytes_per_step(model, f.forecast.sequences, &read);
+    if (status != OFL_OK) return app_forward(status);
+    f.expert_bytes_read = (uint64_t)read;
     status = collect_slices(model, plan, &f);
     if (status == OFL_OK) status = collect_rows(plan, &f);
     if (status == OFL_OK) *out = f;

@@ -28,6 +28,10 @@ typedef struct facts {
 
 /* Free with facts_free. */
 ofl_status facts_collect(const ofl_model *model, const ofl_plan *plan, facts *out);
+/* Of the model alone: name, layers, parameters, types, bytes; all else zero. */
+ofl_status facts_collect_model(const ofl_model *model, facts *out);
+/* Tokens/s against sequences, with the knee; borrowed from the facts. */
+curve facts_curve(const facts *f);
 void facts_free(facts *f);
 
 #endif

@@ -12,10 +12,14 @@
 #include "common/whole_file.h"
 #include "plan/check_page.h"
 #include "plan/page.h"
+#include "plan/picture.h"
+#include "plan/sweep.h"
+
+#define OWN_OPTION_COUNT 6
 
 typedef struct settings {
     plan_options plan;
-    const char *output, *check;
+    const char *output, *check, *sweep, *svg;
     int json, quiet;
 } settings;
 
@@ -41,6 +45,8 @@ static ofl_status from_library(ofl_status status) { return status == OFL_OK ? OF
 static ofl_status check_options(const settings *s)
 {
     if (s->json && s->quiet) return app_fail(OFL_ERROR_ARGUMENT, "--json and --quiet contradict each other; give one");
+    if (s->sweep != NULL && s->output != NULL)
+        return app_fail(OFL_ERROR_ARGUMENT, "--sweep makes many plans and --output writes one; leave one of them out");
     if (s->plan.machine != NULL && s->plan.device != NULL && strcmp(s->plan.device, "none") != 0)
         return app_fail(OFL_ERROR_ARGUMENT, "--machine and --device both say what the machine is; give one");
     return OFL_OK;
@@ -66,6 +72,21 @@ static ofl_status write_plan(const char *path, const char *json)
     return status;
 }
 
+static page page_of(const settings *s, const work *w)
+{
+    return (page){w->model, w->machine, w->plan, s->plan.given.context, s->plan.given.resident_layers};
+}
+
+static ofl_status draw_plan(const settings *s, const work *w)
+{
+    char *text = NULL;
+    const page p = page_of(s, w);
+    ofl_status status = s->svg != NULL ? picture_plan(&p, &text) : OFL_OK;
+    if (status == OFL_OK && s->svg != NULL) status = whole_file_write(s->svg, text, strlen(text));
+    free(text);
+    return status;
+}
+
 static ofl_status print_notes(const work *w)
 {
     for (uint32_t i = 0; i < ofl_model_note_count(w->model); i++) (void)fprintf(stderr, "note: %s\n", ofl_model_note(w->model, i));
@@ -79,7 +100,7 @@ static ofl_status show(const settings *s, const work *w, const char *json)
         (void)puts(json);
         return print_notes(w);
     }
-    const page p = {w->model, w->machine, w->plan, s->plan.given.context, s->plan.given.resident_layers};
+    const page p = page_of(s, w);
     return page_print(&p);
 }
 
@@ -89,23 +110,29 @@ static ofl_status flush_output(void)
     return app_fail(OFL_ERROR_IO, "standard output cannot be written: %s", strerror(errno));
 }
 
-/* Before anything is measured: the plan goes over none of the files that it is made from. */
-static ofl_status check_output(const settings *s, const char *model)
+/* Before anything is measured: no output goes over any of the files that it is made from. */
+static ofl_status check_target(const settings *s, const char *option, const char *path, const char *model)
 {
-    ofl_status status = target_refuse_weights("--output", s->output, model);
-    if (status == OFL_OK) status = target_refuse("--output", s->output, s->plan.machine, "the machine file in use");
-    return status == OFL_OK && s->output != NULL ? whole_file_check(s->output) : status;
+    ofl_status status = target_refuse_weights(option, path, model);
+    if (status == OFL_OK) status = target_refuse(option, path, s->plan.machine, "the machine file in use");
+    return status == OFL_OK && path != NULL ? whole_file_check(path) : status;
+}
+
+static ofl_status check_targets(const settings *s, const char *model)
+{
+    ofl_status status = check_target(s, "--output", s->output, model);
+    if (status == OFL_OK) status = check_target(s, "--svg", s->svg, model);
+    return status == OFL_OK ? target_refuse("--svg", s->svg, s->output, "where --output goes") : status;
 }
 
 static ofl_status run(const settings *s, const char *path, work *w)
 {
     char *json = NULL;
-    ofl_status status = check_output(s, path);
-    if (status == OFL_OK) status = make_plan(s, path, w);
+    ofl_status status = make_plan(s, path, w);
     if (status == OFL_OK) status = from_library(ofl_plan_to_json(w->plan, &json));
     if (status == OFL_OK && s->output != NULL) status = write_plan(s->output, json);
+    if (status == OFL_OK) status = draw_plan(s, w);
     if (status == OFL_OK) status = show(s, w, json);
-    if (status == OFL_OK) status = flush_output();
     ofl_string_free(json);
     return status;
 }
@@ -123,25 +150,42 @@ static int check_plan(const cli_program *program, const settings *s, const char 
     return status == OFL_OK ? EXIT_DONE : cli_complain(program, status);
 }
 
+/* A sweep makes many plans, of which none is written. */
+static ofl_status run_mode(settings *s, const char *path, work *w)
+{
+    const sweep_request sweep = {s->sweep, &s->plan, path, s->svg, s->json, s->quiet};
+    ofl_status status = check_targets(s, path);
+    if (status != OFL_OK) return status;
+    status = s->sweep != NULL ? sweep_run(&sweep) : run(s, path, w);
+    return status == OFL_OK ? flush_output() : status;
+}
+
+static void own_table(settings *s, cli_option rows[OWN_OPTION_COUNT])
+{
+    const cli_option table[OWN_OPTION_COUNT] = {
+        {"--sweep", CLI_TEXT, &s->sweep, NULL, "WHAT=FROM..TO", NULL, "plan for each of several values of WHAT (below)"},
+        {"--output", CLI_TEXT, &s->output, NULL, "PLAN.json", NULL, "write the plan there, for ofload-batch --plan"},
+        {"--svg", CLI_TEXT, &s->svg, NULL, "FILE.svg", NULL, "draw the plan, or the sweep's curve, there"},
+        {"--check", CLI_TEXT, &s->check, NULL, "PLAN.json", NULL, "verify this plan against MODEL, apart from what made it; makes none"},
+        {"--json", CLI_FLAG, &s->json, NULL, NULL, NULL, "print JSON instead of the page for people"},
+        {"--quiet", CLI_FLAG, &s->quiet, NULL, NULL, NULL, "print nothing: for --output and --svg, or for the exit status alone"},
+    };
+    memcpy(rows, table, sizeof table);
+}
+
 int main(int argc, char **argv)
 {
     settings s = {0};
-    cli_option options[PLAN_OPTION_COUNT + 4];
+    cli_option options[PLAN_OPTION_COUNT + OWN_OPTION_COUNT];
     plan_options_table(&s.plan, options);
-    options[PLAN_OPTION_COUNT] =
-        (cli_option){"--output", CLI_TEXT, &s.output, NULL, "PLAN.json", NULL, "write the plan there, for ofload-batch --plan"};
-    options[PLAN_OPTION_COUNT + 1] =
-        (cli_option){"--json", CLI_FLAG, &s.json, NULL, NULL, NULL, "print the plan as JSON instead of the page for people"};
-    options[PLAN_OPTION_COUNT + 2] =
-        (cli_option){"--quiet", CLI_FLAG, &s.quiet, NULL, NULL, NULL, "print nothing: for --output, or for the exit status alone"};
-    options[PLAN_OPTION_COUNT + 3] = (cli_option){
-        "--check", CLI_TEXT, &s.check, NULL, "PLAN.json", NULL, "verify this plan against MODEL, apart from what made it; makes none"};
+    own_table(&s, options + PLAN_OPTION_COUNT);
     const cli_program program = {
         "ofload-plan", "[options] MODEL",
         "Shows where the weights of a model would live, what is copied each step, and how fast it would run.\n"
         "MODEL is a GGUF file (any part of a split one), a Hugging Face folder, or a description in JSON. Only headers are read.",
         "SIZE: bytes, or a number with kB, MB, GB, TB (powers of ten) or KiB, MiB, GiB, TiB (powers of two);\n"
         "a bare k, M, G or T is refused, since it can be read both ways. RATE: 12GB/s, 25TFLOP/s.\n"
+        SWEEP_SYNTAX
         "Without --device, --machine and --vram the first GPU is measured, if there is one.\n"
         "Exit status: 0 done, 1 failed, or a plan that is wrong, 2 wrong usage, 3 the model cannot be placed in what was given.",
         options, sizeof options / sizeof options[0]};
@@ -153,7 +197,7 @@ int main(int argc, char **argv)
     if (status == OFL_OK) status = check_options(&s);
     if (status == OFL_OK && s.check != NULL) return check_plan(&program, &s, argv[1]);
     work w = {0};
-    if (status == OFL_OK) status = run(&s, argv[1], &w);
+    if (status == OFL_OK) status = run_mode(&s, argv[1], &w);
     work_end(&w);
     return status == OFL_OK ? EXIT_DONE : cli_complain(&program, status);
 }
