@@ -2,6 +2,7 @@
 #include "support/support.h"
 
 #include "base/base.h"
+#include "device/sim.h"
 
 #define VIRTUAL "sim:vram=64MB,h2d=1GB/s,h2d_pageable=0.25GB/s,d2h=0.5GB/s,start=5us,clock=virtual"
 #define MB 1000000u
@@ -472,6 +473,34 @@ static void test_every_allocation_may_fail(void **state)
     }
 }
 
+/* Freeing under a copy and destroying under work are waited for, and counted; with a wait before them they are not. */
+static void test_hasty_frees_are_counted(void **state)
+{
+    (void)state;
+    static const char *const specs[] = {VIRTUAL, "sim:vram=64MB,h2d=20MB/s"};
+    for (size_t i = 0; i < OFL_COUNT_OF(specs); i++) {
+        ofl_device *device;
+        ofl_stream *stream;
+        void *host, *there;
+        assert_ok(ofl_device_open(specs[i], &device));
+        for (uint64_t hasty = 0; hasty < 4; hasty++) { /* 0: none; 1: the stream; 2: what is copied from; 3: to */
+            uint64_t before = ofl_sim_hasty(device);
+            assert_ok(ofl_stream_create(device, &stream));
+            assert_ok(ofl_device_alloc(device, MB, &there));
+            assert_ok(ofl_device_host_alloc(device, MB, &host));
+            assert_ok(ofl_copy(device, stream, OFL_HOST_TO_DEVICE, there, host, MB, OFL_HOST_PINNED));
+            if (hasty == 0) assert_ok(ofl_stream_wait(device, stream));
+            if (hasty == 2) ofl_device_host_free(device, host);
+            if (hasty == 3) ofl_device_free(device, there);
+            ofl_stream_destroy(device, stream);
+            if (hasty != 2) ofl_device_host_free(device, host);
+            if (hasty != 3) ofl_device_free(device, there);
+            assert_int_equal(ofl_sim_hasty(device) - before, hasty > 0);
+        }
+        ofl_device_close(device);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_bad_specs_are_refused),
     cmocka_unit_test(test_units_of_a_spec),
@@ -486,6 +515,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_functions_run_in_the_stream),
     cmocka_unit_test(test_directions_do_not_wait_for_each_other),
     cmocka_unit_test(test_destroy_with_work_queued),
+    cmocka_unit_test(test_hasty_frees_are_counted),
     cmocka_unit_test(test_seeds_find_missing_events),
     cmocka_unit_test(test_seeds_spoil_what_is_being_written),
     cmocka_unit_test(test_seeds_change_the_order_of_copies),

@@ -281,6 +281,7 @@ static void test_closed_in_the_middle(void **state)
     for (uint32_t i = 0; i < 16; i++) {
         fixture_case c = small_case(model.model, i % 2 ? "wall" : "virtual");
         if (i / 2 % 2) c.pinnable = 1 << 20;
+        if (i / 4 % 2 && c.pinnable) c.host_bytes = 2 << 20;
         fixture f;
         usage u = {0, OFL_OK};
         ofl_view view = {.struct_size = sizeof view};

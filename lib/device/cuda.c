@@ -17,9 +17,13 @@ static bool is_lost(cudaError_t error)
     return false;
 }
 
+/* A call that a graph capture does not allow. */
+static bool is_capture(cudaError_t error) { return (int)error >= 900 && (int)error <= 908; }
+
 static ofl_status status_of(cudaError_t error)
 {
     if (is_lost(error)) return OFL_ERROR_DEVICE_LOST;
+    if (is_capture(error)) return OFL_ERROR_STATE;
     switch (error) {
     case cudaErrorInsufficientDriver:
     case cudaErrorSystemDriverMismatch: return OFL_ERROR_NO_DRIVER;
@@ -41,7 +45,9 @@ ofl_status ofl_cuda_check(cudaError_t error, const char *call)
     if (error == cudaSuccess) return OFL_OK;
     forget_error();
     ofl_status status = status_of(error);
-    const char *advice = status == OFL_ERROR_DEVICE_LOST ? "; end this process and start again" : "";
+    const char *advice = status == OFL_ERROR_DEVICE_LOST ? "; end this process and start again"
+                         : is_capture(error)             ? "; a stream is being captured into a graph: end the capture first"
+                                                         : "";
     return ofl_fail_code(status, (int64_t)error, "%s: %s (%s)%s", call, cudaGetErrorString(error), cudaGetErrorName(error), advice);
 }
 
@@ -278,9 +284,21 @@ static ofl_status stream_query(ofl_device *base, ofl_stream *stream)
     return status != OFL_OK ? status : check_query(cudaStreamQuery(stream_of(stream)), "cudaStreamQuery");
 }
 
+/* Events order a captured stream only inside its graph: a wait would spoil the caller's capture, and a record would draw those who wait for
+ * it into the graph, so that what they are given is not run now. */
+static ofl_status not_captured(cudaStream_t stream, const char *call)
+{
+    enum cudaStreamCaptureStatus captured = cudaStreamCaptureStatusNone;
+    ofl_status status = ofl_cuda_check(cudaStreamIsCapturing(stream, &captured), "cudaStreamIsCapturing");
+    if (status != OFL_OK || captured == cudaStreamCaptureStatusNone) return status;
+    return ofl_fail(OFL_ERROR_STATE,
+                    "%s: the stream is being captured into a graph; acquire before the capture begins, release after it has ended", call);
+}
+
 static ofl_status stream_wait_event(ofl_device *base, ofl_stream *stream, ofl_event *event)
 {
     ofl_status status = enter(cuda_of(base));
+    if (status == OFL_OK) status = not_captured(stream_of(stream), "wait for an event");
     return status != OFL_OK ? status : ofl_cuda_check(cudaStreamWaitEvent(stream_of(stream), event_of(event), 0), "cudaStreamWaitEvent");
 }
 
@@ -301,6 +319,7 @@ static void event_destroy(ofl_device *base, ofl_event *event)
 static ofl_status event_record(ofl_device *base, ofl_event *event, ofl_stream *stream)
 {
     ofl_status status = enter(cuda_of(base));
+    if (status == OFL_OK) status = not_captured(stream_of(stream), "record of an event");
     return status != OFL_OK ? status : ofl_cuda_check(cudaEventRecord(event_of(event), stream_of(stream)), "cudaEventRecord");
 }
 

@@ -66,6 +66,7 @@ static void stream_destroy(ofl_device *base, ofl_stream *handle)
     sim_device *device = sim_of(base);
     sim_stream *stream = stream_of(handle);
     sim_lock(device);
+    if (!stream_done(device, stream)) device->hasty++;
     (void)ofl_sim_wait(device, stream_done, stream);
     for (sim_stream **at = &device->streams; *at != NULL; at = &(*at)->next) {
         if (*at != stream) continue;
@@ -300,6 +301,15 @@ static const ofl_backend sim_backend = {
     .elapse = elapse,
     .now_ns = now_ns,
 };
+
+uint64_t ofl_sim_hasty(ofl_device *base)
+{
+    sim_device *device = sim_of(base);
+    sim_lock(device);
+    uint64_t count = device->hasty;
+    sim_unlock(device);
+    return count;
+}
 
 static ofl_status init_locks(sim_device *device)
 {

@@ -92,11 +92,16 @@ struct sim_device {
     uint64_t now_ns;     /* virtual */
     uint64_t progress;   /* grows when something is queued and when virtual time passes */
     uint64_t typical_ns; /* virtual, seeded: how long operations take */
+    uint64_t hasty;
 };
 
 static inline sim_device *sim_of(ofl_device *device) { return (sim_device *)(void *)device; }
 static inline void sim_lock(sim_device *device) { (void)pthread_mutex_lock(&device->mutex); }
 static inline void sim_unlock(sim_device *device) { (void)pthread_mutex_unlock(&device->mutex); }
+
+/* How often memory was freed that a queued copy still used, or a stream destroyed that still had work. It is waited for here, as real
+ * runtimes often do and need not: tests ask for none. */
+uint64_t ofl_sim_hasty(ofl_device *device);
 
 /* sim_memory.c */
 ofl_status ofl_sim_memory(ofl_device *device, ofl_memory_info *out);
@@ -117,6 +122,7 @@ sim_op *ofl_sim_op_take(sim_device *device, sim_kind kind); /* NULL: out of memo
 void ofl_sim_submit(sim_stream *stream, sim_op *op);
 void ofl_sim_finish(sim_stream *stream, uint64_t done_ns); /* takes the head off; a record's mark is reached */
 sim_stream *ofl_sim_pick_copy(sim_device *device, ofl_direction direction); /* ready longest; NULL: none */
+bool ofl_sim_is_copied(const sim_device *device, const void *memory, uint64_t bytes); /* by a copy that is not done */
 uint64_t ofl_sim_oldest(const sim_device *device); /* sequence of the oldest operation not done; UINT64_MAX: none */
 sim_mark *ofl_sim_mark_take(sim_device *device);
 void ofl_sim_mark_drop(sim_device *device, sim_mark *mark); /* NULL is allowed */

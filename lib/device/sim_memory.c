@@ -55,6 +55,8 @@ static bool leave(sim_device *device, const void *pointer, ofl_ledger_kind kind)
 {
     ofl_ledger_entry entry;
     sim_lock(device);
+    const ofl_ledger_entry *there = ofl_ledger_find(&device->ledger, kind != OFL_LEDGER_DEVICE, pointer, 1);
+    if (there != NULL && ofl_sim_is_copied(device, there->pointer, there->bytes)) device->hasty++;
     ofl_sim_drain(device);
     bool found = ofl_ledger_take(&device->ledger, pointer, kind, &entry);
     if (found) ofl_free(entry.base);

@@ -85,6 +85,22 @@ sim_stream *ofl_sim_pick_copy(sim_device *device, ofl_direction direction)
     return best;
 }
 
+static bool overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes)
+{
+    return (uintptr_t)a < (uintptr_t)b + b_bytes && (uintptr_t)b < (uintptr_t)a + a_bytes;
+}
+
+bool ofl_sim_is_copied(const sim_device *device, const void *memory, uint64_t bytes)
+{
+    for (const sim_stream *stream = device->streams; stream != NULL; stream = stream->next) {
+        for (const sim_op *op = stream->first; op != NULL; op = op->next) {
+            if (op->kind != SIM_COPY) continue;
+            if (overlap(op->to, op->bytes, memory, bytes) || overlap(op->from, op->bytes, memory, bytes)) return true;
+        }
+    }
+    return false;
+}
+
 uint64_t ofl_sim_oldest(const sim_device *device)
 {
     uint64_t oldest = UINT64_MAX;

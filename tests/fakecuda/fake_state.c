@@ -5,7 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/sim.h"
+
 #define KEPT_MAX 4096
+#define CALLS_MAX 64
 #define EXPORT __attribute__((visibility("default")))
 
 static const char *const default_spec = "sim:vram=64MB,h2d=2GB/s,d2h=1GB/s,runtime=1MB";
@@ -16,6 +19,7 @@ static _Thread_local int current;
 static _Thread_local cudaError_t last = cudaSuccess;
 static void *kept[KEPT_MAX]; /* what exists; so a leak checker sees it as the runtime's, not as lost */
 static int live, fired;
+static struct { char call[40]; unsigned long count; } calls[CALLS_MAX];
 
 /* What is to fail: the text it was read from, how many calls are left until it does, and whether it has made the process useless. */
 static struct {
@@ -31,18 +35,58 @@ static int number(const char *name, int otherwise)
     return text != NULL ? atoi(text) : otherwise;
 }
 
-int fake_count(void)
+static int physical_count(void)
 {
     int count = number("OFLOAD_FAKECUDA_DEVICES", 2);
     return count < 0 ? 0 : count > FAKE_DEVICES_MAX ? FAKE_DEVICES_MAX : count;
+}
+
+/* One word of CUDA_VISIBLE_DEVICES: a number, or the beginning of a UUID (whose first byte is the number here); -1: neither. */
+static int visible_word(const char *word, size_t bytes)
+{
+    char digits[16] = "", *end;
+    bool by_uuid = bytes > 6 && strncmp(word, "GPU-", 4) == 0;
+    if (by_uuid) memcpy(digits, word + 4, 2);
+    else memcpy(digits, word, bytes < sizeof digits ? bytes : sizeof digits - 1);
+    long value = strtol(digits, &end, by_uuid ? 16 : 10);
+    return end != digits && *end == '\0' && value >= 0 && value < physical_count() ? (int)value : -1;
+}
+
+/* As the driver reads it: what follows the first word that names no device is not seen. */
+static int visible(int *devices_out)
+{
+    int count = 0;
+    const char *text = getenv("CUDA_VISIBLE_DEVICES");
+    for (int i = 0; text == NULL && i < physical_count(); i++) devices_out[count++] = i;
+    while (text != NULL && *text != '\0' && count < FAKE_DEVICES_MAX) {
+        size_t bytes = strcspn(text, ",");
+        int device = visible_word(text, bytes);
+        if (device < 0) break;
+        devices_out[count++] = device;
+        text += bytes + (text[bytes] == ',');
+    }
+    return count;
+}
+
+int fake_count(void)
+{
+    int ignored[FAKE_DEVICES_MAX];
+    return visible(ignored);
+}
+
+int fake_physical(int device)
+{
+    int numbers[FAKE_DEVICES_MAX];
+    return device < visible(numbers) ? numbers[device] : device;
 }
 
 int fake_driver(void) { return number("OFLOAD_FAKECUDA_DRIVER", CUDART_VERSION); }
 int fake_current(void) { return current; }
 void fake_make_current(int device) { current = device; }
 
-ofl_device *fake_device(int index)
+ofl_device *fake_device(int number)
 {
+    int index = fake_physical(number);
     (void)pthread_mutex_lock(&mutex);
     if (devices[index] == NULL) {
         const char *spec = getenv("OFLOAD_FAKECUDA_SPEC");
@@ -80,9 +124,20 @@ static cudaError_t fault_locked(const char *call)
     return fault.error;
 }
 
+static void count_locked(const char *call)
+{
+    for (int i = 0; i < CALLS_MAX; i++) {
+        if (calls[i].call[0] == '\0') (void)snprintf(calls[i].call, sizeof calls[i].call, "%s", call);
+        if (strcmp(calls[i].call, call) != 0) continue;
+        calls[i].count++;
+        break;
+    }
+}
+
 cudaError_t fake_fault(const char *call)
 {
     (void)pthread_mutex_lock(&mutex);
+    count_locked(call);
     cudaError_t error = fault_locked(call);
     (void)pthread_mutex_unlock(&mutex);
     return error == cudaSuccess ? cudaSuccess : fake_remember(error);
@@ -125,6 +180,28 @@ void fake_drop(const void *made)
     (void)pthread_mutex_unlock(&mutex);
 }
 
+cudaError_t fake_translate(ofl_status status, cudaError_t state)
+{
+    switch (status) {
+    case OFL_OK: return cudaSuccess;
+    case OFL_NOT_READY: return fake_remember(cudaErrorNotReady);
+    case OFL_ERROR_DEVICE_MEMORY:
+    case OFL_ERROR_PINNED_MEMORY:
+    case OFL_ERROR_HOST_MEMORY: return fake_remember(cudaErrorMemoryAllocation);
+    case OFL_ERROR_STATE: return fake_remember(state);
+    default: return fake_remember(cudaErrorInvalidValue);
+    }
+}
+
+ofl_device *fake_owner_of_host(const void *host)
+{
+    const void *address;
+    for (int i = 0; i < fake_count(); i++) {
+        if (ofl_device_host_address(fake_device(i), host, &address) == OFL_OK) return fake_device(i);
+    }
+    return NULL;
+}
+
 EXPORT int fakecuda_live(void)
 {
     (void)pthread_mutex_lock(&mutex);
@@ -140,3 +217,28 @@ EXPORT int fakecuda_fired(void)
     (void)pthread_mutex_unlock(&mutex);
     return count;
 }
+
+EXPORT unsigned long fakecuda_calls(const char *call)
+{
+    unsigned long count = 0;
+    (void)pthread_mutex_lock(&mutex);
+    for (int i = 0; i < CALLS_MAX; i++) {
+        if (strcmp(call, "*") == 0 || strcmp(calls[i].call, call) == 0) count += calls[i].count;
+    }
+    (void)pthread_mutex_unlock(&mutex);
+    return count;
+}
+
+EXPORT unsigned long fakecuda_hasty(void)
+{
+    unsigned long count = 0;
+    for (int i = 0; i < FAKE_DEVICES_MAX; i++) {
+        (void)pthread_mutex_lock(&mutex);
+        ofl_device *device = devices[i];
+        (void)pthread_mutex_unlock(&mutex);
+        if (device != NULL) count += (unsigned long)ofl_sim_hasty(device);
+    }
+    return count;
+}
+
+EXPORT uint64_t fakecuda_now_ns(void) { return ofl_device_now_ns(fake_device(0)); }

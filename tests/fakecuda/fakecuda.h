@@ -1,9 +1,14 @@
 /* A stand-in for the CUDA Runtime's shared library, for tests of lib/device/cuda*.c on machines without a GPU: the simulated device behind
  * the runtime's names.
  *
+ * Streams: those of cudaStreamNonBlocking, blocking ones, the legacy default stream (cudaStreamLegacy or NULL), which blocking streams and
+ * it wait for each other, and the per-thread one. Capture: copies, and the errors of what a capture does not allow; graphs of copies run.
+ *
  * Environment: OFLOAD_FAKECUDA_SPEC     a sim: spec, for each device (default: see fake_state.c)
  *              OFLOAD_FAKECUDA_DEVICES  how many (default 2; 0: a driver with no device)
  *              OFLOAD_FAKECUDA_DRIVER   what cudaDriverGetVersion says (default: the runtime's version; 0: no driver)
+ *              CUDA_VISIBLE_DEVICES     numbers and UUIDs, as the driver reads it
+ *              OFLOAD_FAKECUDA_PAGEABLE late: pageable memory is read or written when the copy runs, as on machines whose device reads it
  *              OFLOAD_FAKECUDA_FAIL     CALL:N:CODE: the N-th CALL from now ("*": of all that may fail) returns CODE instead of doing
  * anything; 700 and the like are sticky: every call after it returns the same. Counting starts anew when the text changes. */
 #ifndef OFLOAD_FAKECUDA_H
@@ -17,21 +22,10 @@
 
 #define FAKE_DEVICES_MAX 8
 
-struct CUstream_st {
-    unsigned magic;
-    int device;
-    ofl_stream *stream;
-};
-
-struct CUevent_st {
-    unsigned magic;
-    int device;
-    ofl_event *event;
-};
-
 /* fake_state.c */
 int fake_count(void);
 int fake_driver(void);
+int fake_physical(int device); /* behind a visible device's number */
 int fake_current(void);
 void fake_make_current(int device);
 ofl_device *fake_device(int index); /* opened at first use; NULL: the spec is wrong */
@@ -44,8 +38,23 @@ cudaError_t fake_last(bool clear);
 void fake_keep(void *made);
 void fake_drop(const void *made);
 
+/* What a failure of the simulated device is called here. */
+cudaError_t fake_translate(ofl_status status, cudaError_t state);
+/* The device that page-locked `host`, which every device may use; NULL: none did. */
+ofl_device *fake_owner_of_host(const void *host);
+
+/* Leaves with the failure that is to happen in this call. */
+#define FAULT(call)                               \
+    do {                                          \
+        cudaError_t fault_ = fake_fault(call);    \
+        if (fault_ != cudaSuccess) return fault_; \
+    } while (0)
+
 /* For tests, exported beside the runtime's names. */
 int fakecuda_live(void);  /* how many there are */
 int fakecuda_fired(void); /* how many failures were injected */
+unsigned long fakecuda_calls(const char *call); /* how often it was called; "*": all that may fail */
+uint64_t fakecuda_now_ns(void); /* device 0's clock */
+unsigned long fakecuda_hasty(void); /* frees of memory that a copy still used, streams destroyed with work in them (ofl_sim_hasty) */
 
 #endif

@@ -2,6 +2,7 @@
 #ifndef OFLOAD_TEST_ENGINE_FIXTURE_H
 #define OFLOAD_TEST_ENGINE_FIXTURE_H
 
+#include "device/sim.h"
 #include "support/support.h"
 
 /* Fewer seeds where each step costs twenty times as much. */
@@ -208,6 +209,7 @@ static inline void fixture_device_close(ofl_device *device)
     assert_ok(ofl_device_memory_get(device, &memory));
     assert_int_equal(memory.used_bytes, 0);
     assert_int_equal(memory.pinned_bytes, 0);
+    assert_int_equal(ofl_sim_hasty(device), 0);
     ofl_device_close(device);
 }
 
