@@ -17,10 +17,11 @@ char *head_model(const ofl_model *model, const facts *f)
         type[length] = (char)(letter >= 'A' && letter <= 'Z' ? letter + 32 : letter);
     }
     type[length] = '\0';
+    bool packed = strcmp(type, "u8") == 0 || strcmp(type, "i32") == 0; /* several weights in one of them */
     if (f->parameters >= 1e9) (void)snprintf(parameters, sizeof parameters, "%.2f billion", f->parameters / 1e9);
     else (void)snprintf(parameters, sizeof parameters, "%.1f million", f->parameters / 1e6);
-    int used = asprintf(&out, "%s, %u layers, %s parameters, %s%s, %s", ofl_model_architecture(model), f->blocks, parameters,
-                        f->one_type ? "" : "mostly ", type, cli_show_bytes(bytes, f->weight_bytes, 0));
+    int used = asprintf(&out, "%s, %u layers, %s parameters, %s%s%s, %s", ofl_model_architecture(model), f->blocks, parameters,
+                        f->one_type ? "" : "mostly ", type, packed ? " (packed)" : "", cli_show_bytes(bytes, f->weight_bytes, 0));
     return used < 0 ? NULL : out;
 }
 

@@ -122,7 +122,7 @@ static void print_forecast(const page *p, const facts *f)
     char tokens[32], step[32], link[32], compute[32], bound[32], first[32], context[32], label[32], words[256];
     const ofl_forecast *c = &f->forecast;
     (void)snprintf(label, sizeof label, "%u sequence%s   ", c->sequences, c->sequences == 1 ? "" : "s");
-    (void)snprintf(words, sizeof words, "%s tokens/s ±%.0f %%, step %s, %s-bound: copying takes %s, computing %s",
+    (void)snprintf(words, sizeof words, "%s tokens/s ±%.0f %%, step %s, %s-bound: copying %s, computing %s",
                    cli_show_tokens(tokens, c->tokens_per_second), c->error_band_percent, cli_show_seconds(step, c->step.step_seconds),
                    c->link_bound ? "link" : "compute", cli_show_seconds(link, c->step.link_seconds),
                    cli_show_seconds(compute, c->step.compute_seconds));
@@ -148,7 +148,7 @@ static void print_knee(const facts *f, const curve *c)
         (void)snprintf(sentence, sizeof sentence, "%s tokens a step: from there computing takes longer than copying", knee);
     else
         (void)snprintf(sentence, sizeof sentence,
-                       "at %s tokens a step computing would take as long as copying; at most %s sequences fit here", knee, most);
+                       "at %s tokens a step computing would take as long as copying; at most %s sequences fit", knee, most);
     show_wrapped("knee       ", sentence);
 }
 
@@ -169,6 +169,36 @@ static void print_advice(const page *p)
     uint32_t count = ofl_plan_advice_count(p->plan);
     if (count > 0) (void)puts("what would help most:");
     for (uint32_t i = 0; i < count; i++) show_wrapped("  - ", ofl_plan_advice(p->plan, i));
+}
+
+/* Options that give what is only assumed, "--link, --device-flops"; empty: nothing is. */
+static void list_assumed(const page *p, char *buffer, size_t room)
+{
+    static const struct { ofl_figure figure; const char *option; } rates[] = {{OFL_FIGURE_LINK, "--link"},
+                                                                              {OFL_FIGURE_DEVICE_FLOPS, "--device-flops"},
+                                                                              {OFL_FIGURE_DEVICE_BANDWIDTH, "--device-bandwidth"}};
+    size_t used = 0;
+    buffer[0] = '\0';
+    for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
+        ofl_source source = OFL_SOURCE_NONE;
+        (void)ofl_machine_get(p->machine, rates[i].figure, &source);
+        if (source == OFL_SOURCE_ASSUMED) used += (size_t)snprintf(buffer + used, room - used, "%s%s", used > 0 ? ", " : "", rates[i].option);
+    }
+}
+
+/* The options that a reader of this page wants next. */
+static void print_next(const page *p, const facts *f)
+{
+    char names[96], words[256];
+    list_assumed(p, names, sizeof names);
+    (void)puts("next:");
+    if (names[0] != '\0') {
+        (void)snprintf(words, sizeof words, "give what is assumed: %s; or measure, where the card is: --device cuda:0", names);
+        show_wrapped("  - ", words);
+    }
+    if (f->settings.objective == OFL_LATENCY && f->budget.stream_bytes_per_step > 0)
+        show_wrapped("  - ", "many prompts and no hurry: --objective throughput");
+    show_wrapped("  - ", "side by side: --sweep vram=8GB..24GB, also context, sequences, link; as a drawing: --svg FILE");
 }
 
 /* A note, formatted and wrapped. */
@@ -196,7 +226,7 @@ static void print_notes(const page *p, const facts *f)
 {
     char context[32], trained[32];
     if (!p->context_given && f->trained_context > f->settings.context_tokens)
-        note("%s tokens of context a sequence are a default; the model was trained for up to %s (--context N)",
+        note("a context of %s tokens is the default; the model was trained for up to %s (--context N)",
              cli_show_count(context, f->settings.context_tokens), cli_show_count(trained, f->trained_context));
     print_experts(f);
     for (uint32_t i = 0; i < ofl_model_note_count(p->model); i++) note("%s", ofl_model_note(p->model, i));
@@ -218,6 +248,7 @@ ofl_status page_print(const page *p)
         print_forecast(p, &f);
         print_curve(&f);
         print_advice(p);
+        print_next(p, &f);
         print_notes(p, &f);
     }
     facts_free(&f);

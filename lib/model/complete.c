@@ -121,17 +121,17 @@ static ofl_status count(ofl_model *model)
 static ofl_status note_unused(ofl_model *model)
 {
     uint64_t bytes = 0, unused = 0;
-    const char *first = NULL;
+    ofl_tensor_info first = {.struct_size = sizeof first};
     for (uint64_t i = 0; i < model->tensor_count; i++) {
         const ofl_tensor *tensor = &model->tensors[i];
         if (tensor->tensor_class != OFL_CLASS_UNUSED) continue;
-        if (first == NULL) first = tensor->name;
+        if (unused == 0) (void)ofl_model_tensor_get(model, (uint32_t)i, &first);
         bytes += tensor->bytes; /* the sum of all was checked */
         unused++;
     }
     if (unused == 0) return OFL_OK;
-    return ofl_model_add_note(model, "not used and never placed: %s%s (%llu in all, %s)", first, unused > 1 ? ", …" : "", (unsigned long long)unused,
-                              ofl_bytes_text(bytes).text);
+    return ofl_model_add_note(model, "no step reads these, so they take no memory: %s %s%s (%llu in all, %s)", first.unused_why, first.name,
+                              unused > 1 ? ", …" : "", (unsigned long long)unused, ofl_bytes_text(bytes).text);
 }
 
 static ofl_status check_blocks(const ofl_model *model)

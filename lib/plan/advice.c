@@ -87,10 +87,12 @@ static ofl_status advise_sources(ofl_plan *plan)
                                 "figures", what));
 }
 
+/* What changes most comes first; how far the figures are to be trusted, last. */
 ofl_status ofl_plan_advise(const ofl_plan_search *search, ofl_plan *plan)
 {
-    ofl_status (*const advisers[])(ofl_plan *) = {advise_bits, advise_context, advise_host, advise_sources};
-    ofl_status status = OFL_OK;
-    for (size_t i = 0; i < OFL_COUNT_OF(advisers) && status == OFL_OK; i++) status = advisers[i](plan);
-    return status == OFL_OK ? advise_batch(search, plan) : status;
+    ofl_status status = advise_bits(plan);
+    if (status == OFL_OK) status = advise_batch(search, plan);
+    if (status == OFL_OK) status = advise_context(plan);
+    if (status == OFL_OK) status = advise_host(plan);
+    return status == OFL_OK ? advise_sources(plan) : status;
 }
