@@ -326,7 +326,7 @@ static void the_page_says_what_the_plan_says(void **state)
     free(page);
     cJSON_Delete(tree);
     assert_int_equal(plan("--vram 12.49GB --link 3.26GB/s big.gguf", &page), 0);
-    assert_non_null(strstr(page, "a context of 4,096 tokens is the default; the model was trained for up to 32,768"));
+    assert_non_null(strstr(page, "a context of 4,096 tokens is the default; --context takes more, the model was trained for up to 32,768"));
     assert_non_null(strstr(page, "for a long queue: "));
     assert_null(strstr(page, "cannot be run"));
     free(page);

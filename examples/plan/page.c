@@ -104,7 +104,7 @@ static void print_host(const page *p, const facts *f)
     if (bytes + f->streamed[OFL_TIER_FILE] == 0) return;
     printf("host memory, %s needed%s\n", cli_show_bytes(all, bytes, 0),
            source == OFL_SOURCE_ASSUMED ? " (assumed to be there; --host-ram SIZE plans for what there is)" : "");
-    print_held("streamed", f->streamed[OFL_TIER_PINNED], s, "pinned: copied to the device in every step");
+    print_held("streamed", f->streamed[OFL_TIER_PINNED], s, "pinned (page-locked): copied to the device in every step");
     print_held("streamed", f->streamed[OFL_TIER_PAGEABLE], s, "pageable: the same, slower, since no more can be pinned");
     print_held("streamed", f->streamed[OFL_TIER_FILE], s, "from the file in every step: not in host memory, for lack of it");
     print_held("looked up", f->lookup_host_bytes, s, "embedding: a step reads a few rows of it");
@@ -115,6 +115,7 @@ static void print_terms(const facts *f)
 {
     if (f->budget.stream_bytes_per_step == 0) (void)puts("resident: stays on the device; here all weights do");
     else (void)puts("resident: stays on the device. streamed: copied there in each step; the ring is where copies arrive.");
+    (void)puts("step: one pass over the model, which gives every sequence one token.");
 }
 
 static void print_forecast(const page *p, const facts *f)
@@ -226,7 +227,7 @@ static void print_notes(const page *p, const facts *f)
 {
     char context[32], trained[32];
     if (!p->context_given && f->trained_context > f->settings.context_tokens)
-        note("a context of %s tokens is the default; the model was trained for up to %s (--context N)",
+        note("a context of %s tokens is the default; --context takes more, the model was trained for up to %s",
              cli_show_count(context, f->settings.context_tokens), cli_show_count(trained, f->trained_context));
     print_experts(f);
     for (uint32_t i = 0; i < ofl_model_note_count(p->model); i++) note("%s", ofl_model_note(p->model, i));
