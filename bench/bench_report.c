@@ -1,4 +1,4 @@
-/* What every subcommand prints: rows as a table, or as JSON. Kept as JSON until the end; the table takes its columns from the row that has most. */
+/* What every subcommand prints: rows as a table, or as JSON. Kept as JSON until the end; the table's columns are all that any row has. */
 #include "bench.h"
 
 #include <errno.h>
@@ -43,17 +43,30 @@ void bench_report_row(bench_report *report, const char *label)
 void bench_report_number(bench_report *report, const char *key, double value) { (void)cJSON_AddNumberToObject(report->row, key, value); }
 void bench_report_text(bench_report *report, const char *key, const char *value) { (void)cJSON_AddStringToObject(report->row, key, value); }
 
-static int column_width(const cJSON *column, int first)
+static int column_width(const cJSON *column)
 {
     int width = (int)strlen(column->string);
-    return first ? 28 : width < 10 ? 10 : width;
+    return width < 10 ? 10 : width;
 }
 
-static void print_cells(const cJSON *columns, const cJSON *row)
+/* Of the first column. */
+static int label_width(const cJSON *rows)
+{
+    int width = 28;
+    const cJSON *row;
+    cJSON_ArrayForEach(row, rows)
+    {
+        int length = (int)strlen(cJSON_GetObjectItem(row, "label")->valuestring);
+        width = length > width ? length : width;
+    }
+    return width;
+}
+
+static void print_cells(const cJSON *columns, const cJSON *row, int first_width)
 {
     for (const cJSON *column = columns->child; column != NULL; column = column->next) {
         const cJSON *cell = row != NULL ? cJSON_GetObjectItem(row, column->string) : NULL;
-        int width = column_width(column, column == columns->child);
+        int width = column == columns->child ? first_width : column_width(column);
         if (row == NULL) printf(column == columns->child ? "%-*s" : "  %*s", width, column->string);
         else if (cell == NULL) printf("  %*s", width, "");
         else if (cJSON_IsNumber(cell)) printf("  %*.5g", width, cell->valuedouble);
@@ -62,16 +75,33 @@ static void print_cells(const cJSON *columns, const cJSON *row)
     printf("\n");
 }
 
+/* Every key of every row once, in the order in which they appear. */
+static cJSON *all_columns(const cJSON *rows)
+{
+    cJSON *columns = cJSON_CreateObject();
+    const cJSON *row, *cell;
+    cJSON_ArrayForEach(row, rows)
+    {
+        cJSON_ArrayForEach(cell, row)
+        {
+            if (!cJSON_HasObjectItem(columns, cell->string)) (void)cJSON_AddNullToObject(columns, cell->string);
+        }
+    }
+    return columns;
+}
+
 static void print_table(const bench_report *report)
 {
-    const cJSON *columns = report->rows->child, *row;
-    cJSON_ArrayForEach(row, report->rows) columns = cJSON_GetArraySize(row) > cJSON_GetArraySize(columns) ? row : columns;
+    const cJSON *row;
+    cJSON *columns = all_columns(report->rows);
+    int width = label_width(report->rows);
     if (!report->output.quiet)
         printf("%s on %s, %s clock%s\n", cJSON_GetObjectItem(report->root, "name")->valuestring,
                cJSON_GetObjectItem(report->root, "device")->valuestring, cJSON_GetObjectItem(report->root, "clock")->valuestring,
                report->simulated ? " (the link is simulated)" : "");
-    if (columns != NULL) print_cells(columns, NULL);
-    cJSON_ArrayForEach(row, report->rows) print_cells(columns, row);
+    if (cJSON_GetArraySize(columns) > 0) print_cells(columns, NULL, width);
+    cJSON_ArrayForEach(row, report->rows) print_cells(columns, row, width);
+    cJSON_Delete(columns);
 }
 
 static ofl_status print_report(const bench_report *report)

@@ -144,6 +144,7 @@ static void mistakes_exit_2_and_failures_1(void **state)
         {"lnik", 2, "lnik"},
         {"link --device sim:vram=1MB", 2, "h2d"},
         {"link --device cuda:999", 1, "cuda"},
+        {"link --device sim:vram=1MB,h2d=2GB/s,clock=virtual --peer sim:vram=1MB,h2d=2GB/s", 1, "no path to another device"},
         {"mkmodel", 2, "--output"},
         {"mkmodel --output /nonexistent/x.gguf", 1, "/nonexistent/x.gguf"},
         {"mkmodel --output x --heads 3 --kv-heads 2", 2, "multiple"},
@@ -223,22 +224,29 @@ static void the_link_report_follows_its_schema(void **state)
     assert_string_equal(cJSON_GetStringValue(cJSON_GetObjectItem(tree, "clock")), "virtual");
     assert_true(cJSON_IsTrue(cJSON_GetObjectItem(tree, "simulated")));
     const cJSON *row;
-    int rows = 0;
+    int rows = 0, computing = 0, both_ways = 0;
     cJSON_ArrayForEach(row, cJSON_GetObjectItem(tree, "rows"))
     {
         double rate = cJSON_GetNumberValue(cJSON_GetObjectItem(row, "bytes_per_second"));
         const cJSON *bytes = cJSON_GetObjectItem(row, "bytes");
+        const char *label = cJSON_GetStringValue(cJSON_GetObjectItem(row, "label"));
+        computing += strncmp(label, "pinned to device, computing, ", 29) == 0;
+        both_ways += strstr(label, ", both ways, ") != NULL;
+        if (bytes == NULL && strncmp(label, "fit, ", 5) != 0) continue; /* link, host and what can be page-locked */
         double wanted = bytes != NULL ? bytes->valuedouble / (5e-6 + bytes->valuedouble / 2e9) : 2e9;
         if (!(fabs(rate - wanted) < 1e-3 * wanted))
             fail_msg("%s: %g instead of %g", cJSON_GetStringValue(cJSON_GetObjectItem(row, "label")), rate, wanted);
         rows++;
     }
     assert_true(rows > 20);
+    assert_int_equal(computing, 1);
+    assert_int_equal(both_ways, 2);
     cJSON_Delete(tree);
     free(output);
     ofl_machine *machine = NULL;
     assert_ok(ofl_machine_load(machine_path, &machine));
     assert_true(fabs(ofl_machine_get(machine, OFL_FIGURE_LINK, NULL) - 2e9) < 2e6);
+    assert_true(fabs(ofl_machine_get(machine, OFL_FIGURE_LINK_COMPUTING, NULL) - 2e9) < 2e6);
     ofl_machine_destroy(machine);
 }
 

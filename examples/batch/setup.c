@@ -103,6 +103,7 @@ static ofl_status open_machine(setup *s)
     ofl_status status = open_device(s);
     if (status == OFL_OK) status = check_clock(s);
     if (status == OFL_OK) status = plan_options_machine(&s->options->plan, s->device, &s->machine);
+    for (uint32_t i = 0; i < ofl_machine_note_count(s->machine); i++) say(s, "note: %s\n", ofl_machine_note(s->machine, i));
     if (status != OFL_OK) return status;
     ofl_device_close(s->device);
     s->device = NULL;

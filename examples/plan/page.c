@@ -231,6 +231,7 @@ static void print_notes(const page *p, const facts *f)
              cli_show_count(context, f->settings.context_tokens), cli_show_count(trained, f->trained_context));
     print_experts(f);
     for (uint32_t i = 0; i < ofl_model_note_count(p->model); i++) note("%s", ofl_model_note(p->model, i));
+    for (uint32_t i = 0; i < ofl_machine_note_count(p->machine); i++) note("%s", ofl_machine_note(p->machine, i));
     if (!runnable_architecture(ofl_model_architecture(p->model)))
         note("%s can be planned, it cannot be run by ofload-batch (which runs %s)", ofl_model_architecture(p->model), runnable_names());
 }

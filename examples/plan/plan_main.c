@@ -90,6 +90,7 @@ static ofl_status draw_plan(const settings *s, const work *w)
 static ofl_status print_notes(const work *w)
 {
     for (uint32_t i = 0; i < ofl_model_note_count(w->model); i++) (void)fprintf(stderr, "note: %s\n", ofl_model_note(w->model, i));
+    for (uint32_t i = 0; i < ofl_machine_note_count(w->machine); i++) (void)fprintf(stderr, "note: %s\n", ofl_machine_note(w->machine, i));
     return OFL_OK;
 }
 

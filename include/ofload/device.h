@@ -60,6 +60,9 @@ typedef enum ofl_host_memory { OFL_HOST_PAGEABLE, OFL_HOST_PINNED } ofl_host_mem
 
 /* OFL_ERROR_ARGUMENT (spec), _UNSUPPORTED (built without CUDA), _NO_DRIVER, _NO_DEVICE. */
 OFL_API ofl_status ofl_device_open(const char *spec, ofl_device **out);
+/* How many devices of a kind this process may open: kind "cuda", as the runtime counts them (CUDA_VISIBLE_DEVICES), cuda:0 and up. Where
+ * there is none, 0 and the status that opening cuda:0 would give. Any other kind: OFL_ERROR_ARGUMENT. */
+OFL_API ofl_status ofl_device_count(const char *kind, uint32_t *count_out);
 /* Waits for all its work. Memory, streams and events made on it must be gone. NULL is allowed. */
 OFL_API void ofl_device_close(ofl_device *device);
 OFL_API ofl_status ofl_device_info_get(const ofl_device *device, ofl_device_info *out);
@@ -100,6 +103,13 @@ OFL_API ofl_status ofl_event_wait(ofl_device *device, ofl_event *event);  /* blo
  * OFL_HOST_PAGEABLE: the host side may be used again when the call returns; on sim the copy is done then. 0 bytes: nothing. */
 OFL_API ofl_status ofl_copy(ofl_device *device, ofl_stream *stream, ofl_direction direction, void *to, const void *from, uint64_t bytes,
                             ofl_host_memory memory);
+
+/* Several devices. From one to another: both open, of one kind. direct_out: 1 where copies need not pass through host memory (which is then
+ * switched on for `from`), 0 where they do. Simulated devices: OFL_ERROR_UNSUPPORTED. */
+OFL_API ofl_status ofl_device_peer(ofl_device *from, ofl_device *to, uint32_t *direct_out);
+/* Queues a copy in a stream of `from_device`. Both sides must stay valid until it is done. 0 bytes: nothing. */
+OFL_API ofl_status ofl_copy_peer(ofl_device *from_device, ofl_stream *stream, ofl_device *to_device, void *to, const void *from,
+                                 uint64_t bytes);
 
 /* Simulated devices only (else OFL_ERROR_UNSUPPORTED). Runs function(context) in the stream as a kernel would run (NULL: only time passes);
  * it takes `seconds` of device time: exactly so on the virtual clock, at least so on the wall clock. The function must not call the

@@ -53,13 +53,77 @@ OFL_API double ofl_machine_get(const ofl_machine *machine, ofl_figure figure, of
  * Device memory has none: OFL_ERROR_ARGUMENT while it is not set. Link both ways and while computing, device to device and the host's own
  * rates are never assumed: without a source nothing is said about them. */
 OFL_API ofl_status ofl_machine_assume(ofl_machine *machine);
-/* Measures an open device: memory, link both ways by size with the fit start + bytes/rate, host limits (host and cgroups). Takes about a
- * second of link time; touches hardware. */
+/* Measures an open device: memory, link both ways by size with the fit start + bytes/rate, one way and both ways at once, link generation and
+ * width, how much can be page-locked, the host's memory and its rate, host limits (host and cgroups). Takes about two seconds; touches
+ * hardware. Bytes that come back changed, or times that do not rise with size: OFL_ERROR_RUNTIME. Nothing it took is left.
+ * The thread runs on the processors of the device's NUMA node meanwhile, where that is known and allowed. */
 OFL_API ofl_status ofl_machine_probe(ofl_device *device, ofl_machine **out);
+
+typedef struct ofl_probe_options {
+    uint32_t struct_size;  /* sizeof(ofl_probe_options); all else may be zero */
+    uint32_t host_memory;  /* 1: measure HOST_BANDWIDTH with a simulated device too; a real one has it measured always */
+    /* Puts at least a millisecond of computation on the stream without waiting for it (on a simulated device: ofl_sim_launch). With it
+     * LINK_COMPUTING is measured. Called many times, on the calling thread; may use memory and streams of its own. */
+    ofl_status (*compute)(void *context, ofl_device *device, ofl_stream *stream);
+    void *context;
+    /* Host memory to page-lock at once, in steps, to see whether it can be: 0 tries 1 GiB (64 MiB on a simulated device on the wall clock),
+     * never more than a quarter of what the host has left, and no longer than half a second. What is refused makes PINNABLE measured;
+     * more than was tried stays unknown. */
+    uint64_t pin_bytes;
+    ofl_device *peer;      /* another open device, or NULL: with it PEER, from `device` to it, is measured; OFL_ERROR_UNSUPPORTED on sim */
+} ofl_probe_options;
+/* options may be NULL: as ofl_machine_probe. */
+OFL_API ofl_status ofl_machine_probe_with(ofl_device *device, const ofl_probe_options *options, ofl_machine **out);
+
+/* X(name, label): what was timed. The last three at the largest size alone. */
+#define OFL_PATH_LIST(X)                                        \
+    X(PINNED_TO_DEVICE, "pinned to device")                     \
+    X(PAGEABLE_TO_DEVICE, "pageable to device")                 \
+    X(DEVICE_TO_PINNED, "device to pinned")                     \
+    X(DEVICE_TO_PAGEABLE, "device to pageable")                 \
+    X(TO_DEVICE_BOTH_WAYS, "pinned to device, both ways")       \
+    X(FROM_DEVICE_BOTH_WAYS, "device to pinned, both ways")     \
+    X(TO_DEVICE_COMPUTING, "pinned to device, computing")       \
+    X(DEVICE_TO_DEVICE, "device to device")
+
+typedef enum ofl_path {
+#define OFL_PATH_ENUM(name, label) OFL_PATH_##name,
+    OFL_PATH_LIST(OFL_PATH_ENUM)
+#undef OFL_PATH_ENUM
+    OFL_PATH_COUNT
+} ofl_path;
+
+#define OFL_LINE_POINTS_MAX 8u
+typedef struct ofl_copy_time { uint64_t bytes; double seconds; } ofl_copy_time; /* of one copy, median of several runs. Frozen layout. */
+typedef struct ofl_link_line {
+    uint32_t struct_size;
+    uint32_t point_count;     /* 0: not measured */
+    double start_seconds;     /* the fit: seconds = start + bytes / rate */
+    double bytes_per_second;
+    ofl_copy_time points[OFL_LINE_POINTS_MAX]; /* the largest first */
+} ofl_link_line;
+OFL_API ofl_status ofl_machine_line(const ofl_machine *machine, ofl_path path, ofl_link_line *out);
+OFL_API const char *ofl_path_label(ofl_path path);
+
+/* What the probe saw beside the figures. Zero, or -1 for a node: unknown. */
+typedef struct ofl_link_state {
+    uint32_t struct_size;
+    uint32_t generation, width;           /* of PCI Express, read while a copy ran: an idle link saves power and shows generation 1 */
+    uint32_t most_generation, most_width; /* what the device can do */
+    int32_t device_node, pinned_node;     /* NUMA node of the device, and of the page-locked memory that was copied from */
+    uint32_t peer_direct;                 /* 1: copies to the other device need not pass through host memory */
+    uint64_t pinned_bytes;                /* page-locked at once in a try */
+} ofl_link_state;
+OFL_API ofl_status ofl_machine_link_state(const ofl_machine *machine, ofl_link_state *out);
+/* When it was probed, "2026-09-30T12:00:00Z"; "" if never. Not part of the identity, as little as lines, link state and notes. */
+OFL_API const char *ofl_machine_probed(const ofl_machine *machine);
+/* What the probe found worth telling, a sentence each; borrowed. "" beyond the last. */
+OFL_API uint32_t ofl_machine_note_count(const ofl_machine *machine);
+OFL_API const char *ofl_machine_note(const ofl_machine *machine, uint32_t index);
 OFL_API const char *ofl_machine_device(const ofl_machine *machine); /* its name, never NULL */
 OFL_API int ofl_machine_simulated(const ofl_machine *machine);
 OFL_API const char *ofl_machine_identity(const ofl_machine *machine); /* SHA-256 of the figures, 64 hex digits; valid until the next set */
-/* Schema ofload.machine/1. */
+/* Schema ofload.machine/1: all of the above. */
 OFL_API ofl_status ofl_machine_to_json(const ofl_machine *machine, char **json_out);
 OFL_API ofl_status ofl_machine_from_json(const char *json, size_t bytes, ofl_machine **out);
 OFL_API ofl_status ofl_machine_save(const ofl_machine *machine, const char *path);

@@ -127,7 +127,8 @@ typedef struct ofl_step_shape {
 typedef struct ofl_step_estimate {
     uint32_t struct_size;
     double step_seconds;       /* steady state, by the timeline of ring, copies and compute */
-    double link_seconds;       /* the copies alone */
+    /* the copies alone; pinned memory at LINK, or at LINK_COMPUTING where that is known and lower and LINK was not given by hand */
+    double link_seconds;
     double compute_seconds;    /* the compute alone, with host_seconds_per_step */
     double link_idle_seconds;
     double stall_seconds;      /* the compute waits for bytes */

@@ -31,6 +31,8 @@ typedef struct ofl_backend {
 
     ofl_status (*copy)(ofl_device *device, ofl_stream *stream, ofl_direction direction, void *to, const void *from, uint64_t bytes,
                        ofl_host_memory memory);
+    ofl_status (*peer)(ofl_device *from, ofl_device *to, uint32_t *direct_out); /* both of this back end */
+    ofl_status (*copy_peer)(ofl_device *from_device, ofl_stream *stream, ofl_device *to_device, void *to, const void *from, uint64_t bytes);
     ofl_status (*launch)(ofl_device *device, ofl_stream *stream, void (*function)(void *), void *context, double seconds);
     ofl_status (*elapse)(ofl_device *device, double seconds);
     uint64_t (*now_ns)(ofl_device *device);
@@ -48,6 +50,7 @@ uint64_t ofl_monotonic_ns(void); /* clock.c */
 ofl_status ofl_sim_open(const char *spec, const char *whole, ofl_device **out);
 #ifdef OFLOAD_HAVE_CUDA
 ofl_status ofl_cuda_open(const char *spec, const char *whole, ofl_device **out);
+ofl_status ofl_cuda_count(uint32_t *count_out);
 #endif
 
 #endif

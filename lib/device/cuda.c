@@ -365,6 +365,29 @@ static ofl_status copy(ofl_device *base, ofl_stream *stream, ofl_direction direc
     return status;
 }
 
+static ofl_status peer(ofl_device *from, ofl_device *to, uint32_t *direct_out)
+{
+    int can = 0;
+    ofl_status status = enter(cuda_of(from));
+    if (status == OFL_OK)
+        status = ofl_cuda_check(cudaDeviceCanAccessPeer(&can, cuda_of(from)->ordinal, cuda_of(to)->ordinal), "cudaDeviceCanAccessPeer");
+    if (status != OFL_OK || can == 0) return status;
+    cudaError_t error = cudaDeviceEnablePeerAccess(cuda_of(to)->ordinal, 0);
+    if (error == cudaErrorPeerAccessAlreadyEnabled) forget_error();
+    else status = ofl_cuda_check(error, "cudaDeviceEnablePeerAccess");
+    if (status == OFL_OK) *direct_out = 1;
+    return status;
+}
+
+static ofl_status copy_peer(ofl_device *from_device, ofl_stream *stream, ofl_device *to_device, void *to, const void *from, uint64_t bytes)
+{
+    const cuda_device *source = cuda_of(from_device), *target = cuda_of(to_device);
+    ofl_status status = enter(source);
+    if (status != OFL_OK) return status;
+    return ofl_cuda_check(cudaMemcpyPeerAsync(to, target->ordinal, from, source->ordinal, (size_t)bytes, stream_of(stream)),
+                          "cudaMemcpyPeerAsync");
+}
+
 static ofl_status only_simulated(const ofl_device *device, const char *call)
 {
     return ofl_fail(OFL_ERROR_UNSUPPORTED, "%s: device %s is not simulated; launch kernels through CUDA, and real time passes by itself",
@@ -426,6 +449,8 @@ const ofl_backend ofl_cuda_backend = {
     .event_query = event_query,
     .event_wait = event_wait,
     .copy = copy,
+    .peer = peer,
+    .copy_peer = copy_peer,
     .launch = launch,
     .elapse = elapse,
     .now_ns = now_ns,

@@ -32,6 +32,14 @@ static ofl_status count_devices(const char *whole, int *count)
     return ofl_cuda_check(error, "cudaGetDeviceCount");
 }
 
+ofl_status ofl_cuda_count(uint32_t *count_out)
+{
+    int count = 0;
+    ofl_status status = count_devices("cuda", &count);
+    if (status == OFL_OK) *count_out = (uint32_t)count;
+    return status;
+}
+
 static void format_uuid(const cudaUUID_t *uuid, char *out, size_t size)
 {
     static const char digits[] = "0123456789abcdef";

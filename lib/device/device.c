@@ -49,6 +49,19 @@ ofl_status ofl_device_open(const char *spec, ofl_device **out)
     return OFL_OK;
 }
 
+ofl_status ofl_device_count(const char *kind, uint32_t *count_out)
+{
+    REQUIRE(count_out, "ofl_device_count", "place for the count");
+    *count_out = 0;
+    REQUIRE(kind, "ofl_device_count", "kind of device");
+    if (strcmp(kind, "cuda") != 0) return ofl_fail(OFL_ERROR_ARGUMENT, "ofl_device_count: devices of kind \"%.40s\" are not counted; give cuda", kind);
+#ifdef OFLOAD_HAVE_CUDA
+    return ofl_cuda_count(count_out);
+#else
+    return ofl_fail(OFL_ERROR_UNSUPPORTED, "device cuda: this library was built without CUDA; build it where a CUDA toolkit is installed");
+#endif
+}
+
 void ofl_device_close(ofl_device *device)
 {
     if (device == NULL) return;
@@ -215,6 +228,33 @@ ofl_status ofl_copy(ofl_device *device, ofl_stream *stream, ofl_direction direct
     REQUIRE(to, "ofl_copy", "destination");
     REQUIRE(from, "ofl_copy", "source");
     return device->backend->copy(device, stream, direction, to, from, bytes, memory);
+}
+
+static ofl_status check_peers(const char *call, const ofl_device *from, const ofl_device *to)
+{
+    REQUIRE(from, call, "device to copy from");
+    REQUIRE(to, call, "device to copy to");
+    if (from->backend == to->backend) return OFL_OK;
+    return ofl_fail(OFL_ERROR_ARGUMENT, "%s: %.80s and %.80s are of different kinds; copy through host memory", call, from->spec, to->spec);
+}
+
+ofl_status ofl_device_peer(ofl_device *from, ofl_device *to, uint32_t *direct_out)
+{
+    REQUIRE(direct_out, "ofl_device_peer", "place for the answer");
+    *direct_out = 0;
+    ofl_status status = check_peers("ofl_device_peer", from, to);
+    return status != OFL_OK ? status : from->backend->peer(from, to, direct_out);
+}
+
+ofl_status ofl_copy_peer(ofl_device *from_device, ofl_stream *stream, ofl_device *to_device, void *to, const void *from, uint64_t bytes)
+{
+    ofl_status status = check_peers("ofl_copy_peer", from_device, to_device);
+    if (status != OFL_OK) return status;
+    REQUIRE(stream, "ofl_copy_peer", "stream");
+    if (bytes == 0) return OFL_OK;
+    REQUIRE(to, "ofl_copy_peer", "destination");
+    REQUIRE(from, "ofl_copy_peer", "source");
+    return from_device->backend->copy_peer(from_device, stream, to_device, to, from, bytes);
 }
 
 static ofl_status check_seconds(const char *call, double seconds)

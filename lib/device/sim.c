@@ -230,6 +230,28 @@ static ofl_status copy(ofl_device *base, ofl_stream *handle, ofl_direction direc
     return status;
 }
 
+static ofl_status no_peer(const ofl_device *from)
+{
+    return ofl_fail(OFL_ERROR_UNSUPPORTED, "device %.80s: a simulated device has no path to another device", from->spec);
+}
+
+static ofl_status peer(ofl_device *from, ofl_device *to, uint32_t *direct_out)
+{
+    (void)to;
+    (void)direct_out;
+    return no_peer(from);
+}
+
+static ofl_status copy_peer(ofl_device *from_device, ofl_stream *stream, ofl_device *to_device, void *to, const void *from, uint64_t bytes)
+{
+    (void)stream;
+    (void)to_device;
+    (void)to;
+    (void)from;
+    (void)bytes;
+    return no_peer(from_device);
+}
+
 static ofl_status launch(ofl_device *base, ofl_stream *stream, void (*function)(void *), void *context, double seconds)
 {
     sim_device *device = sim_of(base);
@@ -297,6 +319,8 @@ static const ofl_backend sim_backend = {
     .event_query = event_query,
     .event_wait = event_wait,
     .copy = copy,
+    .peer = peer,
+    .copy_peer = copy_peer,
     .launch = launch,
     .elapse = elapse,
     .now_ns = now_ns,

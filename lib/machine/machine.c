@@ -2,6 +2,7 @@
 #include "machine/machine_state.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,6 +12,12 @@ static const char *const figure_keys[] = {
 #define KEY(name, key, unit) key,
     OFL_FIGURE_LIST(KEY)
 #undef KEY
+};
+
+static const char *const path_labels[] = {
+#define LABEL(name, label) label,
+    OFL_PATH_LIST(LABEL)
+#undef LABEL
 };
 
 static const char *const figure_units[] = {
@@ -67,6 +74,7 @@ ofl_status ofl_machine_create(const char *device_name, ofl_machine **out)
     if (machine == NULL) goto no_memory;
     machine->device = ofl_copy_string(device_name, strlen(device_name));
     if (machine->device == NULL) goto free_machine;
+    machine->link.device_node = machine->link.pinned_node = -1;
     ofl_machine_identify(machine);
     *out = machine;
     return OFL_OK;
@@ -118,3 +126,40 @@ double ofl_machine_get(const ofl_machine *machine, ofl_figure figure, ofl_source
 const char *ofl_machine_device(const ofl_machine *machine) { return machine != NULL ? machine->device : ""; }
 int ofl_machine_simulated(const ofl_machine *machine) { return machine != NULL && machine->simulated; }
 const char *ofl_machine_identity(const ofl_machine *machine) { return machine != NULL ? machine->identity : ""; }
+
+static bool is_path(ofl_path path) { return (int)path >= 0 && path < OFL_PATH_COUNT; }
+
+const char *ofl_path_label(ofl_path path) { return is_path(path) ? path_labels[path] : "?"; }
+
+ofl_status ofl_machine_line(const ofl_machine *machine, ofl_path path, ofl_link_line *out)
+{
+    if (machine == NULL || !is_path(path)) return ofl_fail(OFL_ERROR_ARGUMENT, "machine: no machine or no such path (%d)", (int)path);
+    ofl_link_line line = machine->lines[path];
+    line.struct_size = sizeof line;
+    return ofl_struct_out(out, &line, sizeof line, "ofl_link_line");
+}
+
+ofl_status ofl_machine_link_state(const ofl_machine *machine, ofl_link_state *out)
+{
+    if (machine == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "machine: no machine given");
+    ofl_link_state state = machine->link;
+    state.struct_size = sizeof state;
+    return ofl_struct_out(out, &state, sizeof state, "ofl_link_state");
+}
+
+const char *ofl_machine_probed(const ofl_machine *machine) { return machine != NULL ? machine->probed : ""; }
+uint32_t ofl_machine_note_count(const ofl_machine *machine) { return machine != NULL ? machine->note_count : 0; }
+
+const char *ofl_machine_note(const ofl_machine *machine, uint32_t index)
+{
+    return index < ofl_machine_note_count(machine) ? machine->notes[index] : "";
+}
+
+void ofl_machine_add_note(ofl_machine *machine, const char *format, ...)
+{
+    va_list arguments;
+    if (machine->note_count == OFL_MACHINE_NOTES_MAX) return;
+    va_start(arguments, format);
+    (void)vsnprintf(machine->notes[machine->note_count++], OFL_MACHINE_NOTE_BYTES, format, arguments);
+    va_end(arguments);
+}

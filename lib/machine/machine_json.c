@@ -1,12 +1,11 @@
-/* Schema ofload.machine/1: {"schema", "device", "simulated", "identity", FIGURE: number…, "sources": {FIGURE: "measured"|"given"|"assumed"}}.
+/* Schema ofload.machine/1: {"schema", "device", "simulated", "identity", FIGURE: number…, "sources": {FIGURE: "measured"|"given"|"assumed"},
+ * and of a probe what machine_probed.c lists}.
  * A figure without a source counts as given, so a file written by hand needs the figures alone. */
 #include "machine/machine_state.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "base/json.h"
 
 #define SCHEMA "ofload.machine/1"
 #define LARGEST_FILE_BYTES (1u << 20)
@@ -26,7 +25,7 @@ static bool fill(cJSON *tree, const ofl_machine *machine)
     bool ok = sources != NULL && ofl_json_add_string(tree, "schema", SCHEMA) && ofl_json_add_string(tree, "device", machine->device) &&
               cJSON_AddBoolToObject(tree, "simulated", machine->simulated) != NULL && ofl_json_add_string(tree, "identity", machine->identity);
     for (int i = 0; ok && i < OFL_FIGURE_COUNT; i++) ok = add_figure(tree, sources, machine, (ofl_figure)i);
-    if (ok && cJSON_AddItemToObject(tree, "sources", sources)) return true;
+    if (ok && cJSON_AddItemToObject(tree, "sources", sources)) return ofl_machine_add_probed(tree, machine);
     cJSON_Delete(sources);
     return false;
 }
@@ -81,7 +80,7 @@ static ofl_status read_figure(ofl_machine *machine, ofl_figure figure, const cJS
 /* A misspelt figure must not fall back to a default in silence. */
 static ofl_status refuse_unknown(const char *key)
 {
-    static const char *const others[] = {"schema", "device", "simulated", "identity", "sources"};
+    static const char *const others[] = {"schema", "device", "simulated", "identity", "sources", "probed", "link", "paths", "notes"};
     for (size_t i = 0; i < OFL_COUNT_OF(others); i++) {
         if (strcmp(others[i], key) == 0) return OFL_OK;
     }
@@ -100,7 +99,7 @@ static ofl_status read_tree(ofl_machine *machine, const cJSON *tree)
         ofl_status status = find_figure(item->string, &figure) ? read_figure(machine, figure, tree, sources) : refuse_unknown(item->string);
         if (status != OFL_OK) return status;
     }
-    return OFL_OK;
+    return ofl_machine_read_probed(machine, tree);
 }
 
 static ofl_status read_header(const cJSON *tree, const char **device_out)

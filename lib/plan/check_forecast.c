@@ -98,8 +98,9 @@ static double copy_seconds(const ofl_plan *plan, const ofl_unit *unit)
         bytes = (double)(slice->piece_offset + slice->bytes);
     }
     if (tier == OFL_TIER_DEVICE) return 0;
-    rates[OFL_TIER_PINNED] = facts->figures[OFL_FIGURE_LINK];
-    rates[OFL_TIER_PAGEABLE] = figure_or(facts, OFL_FIGURE_LINK_PAGEABLE, rates[OFL_TIER_PINNED]);
+    double link = facts->figures[OFL_FIGURE_LINK], computing = figure_or(facts, OFL_FIGURE_LINK_COMPUTING, link);
+    rates[OFL_TIER_PINNED] = facts->sources[OFL_FIGURE_LINK] == OFL_SOURCE_GIVEN ? link : fmin(link, computing);
+    rates[OFL_TIER_PAGEABLE] = figure_or(facts, OFL_FIGURE_LINK_PAGEABLE, link);
     rates[OFL_TIER_FILE] = fmin(figure_or(facts, OFL_FIGURE_FILE, rates[OFL_TIER_PAGEABLE]), rates[OFL_TIER_PAGEABLE]);
     return ceil(bytes / (double)plan->draft.settings.copy_bytes) * facts->figures[OFL_FIGURE_COPY_START] + bytes / rates[tier];
 }

@@ -110,10 +110,17 @@ static double rate_or(const ofl_plan_facts *facts, ofl_figure figure, double oth
     return facts->sources[figure] == OFL_SOURCE_NONE ? other : facts->figures[figure];
 }
 
+/* The device computes while it streams: a rate that was measured so counts where it is lower, unless the user said what the link does. */
+static double pinned_rate(const ofl_plan_facts *facts)
+{
+    double link = facts->figures[OFL_FIGURE_LINK];
+    return facts->sources[OFL_FIGURE_LINK] == OFL_SOURCE_GIVEN ? link : fmin(link, rate_or(facts, OFL_FIGURE_LINK_COMPUTING, link));
+}
+
 double ofl_plan_tier_rate(const ofl_plan_facts *facts, ofl_tier tier)
 {
-    double link = facts->figures[OFL_FIGURE_LINK], pageable = rate_or(facts, OFL_FIGURE_LINK_PAGEABLE, link);
-    if (tier == OFL_TIER_PINNED) return link;
+    double pageable = rate_or(facts, OFL_FIGURE_LINK_PAGEABLE, facts->figures[OFL_FIGURE_LINK]);
+    if (tier == OFL_TIER_PINNED) return pinned_rate(facts);
     if (tier == OFL_TIER_PAGEABLE) return pageable;
     double file = rate_or(facts, OFL_FIGURE_FILE, pageable); /* read ahead while the last part is copied: the slower one counts */
     return file < pageable ? file : pageable;

@@ -81,6 +81,7 @@ int fake_physical(int device)
 }
 
 int fake_driver(void) { return number("OFLOAD_FAKECUDA_DRIVER", CUDART_VERSION); }
+bool fake_direct(void) { return number("OFLOAD_FAKECUDA_DIRECT", 0) != 0; }
 int fake_current(void) { return current; }
 void fake_make_current(int device) { current = device; }
 
@@ -98,6 +99,15 @@ ofl_device *fake_device(int number)
     return device;
 }
 
+ofl_device *fake_opened(int number)
+{
+    int index = fake_physical(number);
+    (void)pthread_mutex_lock(&mutex);
+    ofl_device *device = devices[index];
+    (void)pthread_mutex_unlock(&mutex);
+    return device;
+}
+
 /* The environment's text changed: counts from here. */
 static void read_fault(const char *text)
 {
@@ -110,7 +120,8 @@ static void read_fault(const char *text)
 
 static bool is_sticky(cudaError_t error)
 {
-    return error == 214 || error == 999 || (error >= 700 && error <= 719 && error != 701 && error != 712 && error != 713);
+    if (error == 701 || error == 704 || error == 705 || error == 712 || error == 713) return false;
+    return error == 214 || error == 999 || (error >= 700 && error <= 719);
 }
 
 static cudaError_t fault_locked(const char *call)
@@ -197,7 +208,8 @@ ofl_device *fake_owner_of_host(const void *host)
 {
     const void *address;
     for (int i = 0; i < fake_count(); i++) {
-        if (ofl_device_host_address(fake_device(i), host, &address) == OFL_OK) return fake_device(i);
+        ofl_device *device = fake_opened(i);
+        if (device != NULL && ofl_device_host_address(device, host, &address) == OFL_OK) return device;
     }
     return NULL;
 }

@@ -251,12 +251,12 @@ static void late_copy(void *context)
 }
 
 /* The device reads or writes pageable memory itself, when the copy's turn comes. */
-static ofl_status copy_late(ofl_device *device, cudaStream_t stream, const graph_copy *what)
+static ofl_status copy_late(ofl_device *device, cudaStream_t stream, const graph_copy *what, double rate)
 {
     graph_copy *copy = malloc(sizeof *copy);
     if (copy == NULL) return OFL_ERROR_HOST_MEMORY;
     *copy = *what;
-    ofl_status status = ofl_sim_launch(device, stream->stream, late_copy, copy, (double)what->bytes * 1e-9);
+    ofl_status status = ofl_sim_launch(device, stream->stream, late_copy, copy, (double)what->bytes / rate);
     if (status != OFL_OK) free(copy);
     return status;
 }
@@ -268,7 +268,7 @@ static cudaError_t copy_now(cudaStream_t stream, const graph_copy *what)
     ofl_device *device = fake_device(stream->device);
     bool pinned = fake_owner_of_host(down ? what->from : what->to) == device;
     ofl_status status = order(stream);
-    if (status == OFL_OK && !pinned && pageable != NULL && strcmp(pageable, "late") == 0) status = copy_late(device, stream, what);
+    if (status == OFL_OK && !pinned && pageable != NULL && strcmp(pageable, "late") == 0) status = copy_late(device, stream, what, 1e9);
     else if (status == OFL_OK)
         status = ofl_copy(device, stream->stream, down ? OFL_HOST_TO_DEVICE : OFL_DEVICE_TO_HOST, what->to, what->from, what->bytes,
                           pinned ? OFL_HOST_PINNED : OFL_HOST_PAGEABLE);
@@ -286,6 +286,19 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     if (stream->capture->count == GRAPH_COPIES_MAX) return fake_remember(cudaErrorMemoryAllocation);
     stream->capture->copies[stream->capture->count++] = copy;
     return cudaSuccess;
+}
+
+/* Like a kernel of the source that takes the time of the copy: the two simulated devices know nothing of each other. */
+cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device, size_t bytes, cudaStream_t handle)
+{
+    FAULT("cudaMemcpyPeerAsync");
+    cudaStream_t stream = stream_of(handle);
+    REQUIRE(stream != NULL);
+    if (to_device < 0 || to_device >= fake_count() || from_device < 0 || from_device >= fake_count()) return fake_remember(cudaErrorInvalidDevice);
+    const graph_copy copy = {to, from, bytes, cudaMemcpyDeviceToDevice};
+    ofl_status status = order(stream);
+    if (status == OFL_OK) status = copy_late(fake_device(stream->device), stream, &copy, FAKE_PEER_RATE);
+    return fake_translate(status, cudaErrorInvalidValue);
 }
 
 cudaError_t cudaDeviceSynchronize(void)

@@ -103,6 +103,7 @@ cudaError_t cudaFree(void *pointer)
 {
     FAULT("cudaFree");
     for (int i = 0; i < fake_count(); i++) {
+        if (fake_opened(i) == NULL) continue;
         ofl_memory_info before = {.struct_size = sizeof before}, after = before;
         (void)ofl_device_memory_get(fake_device(i), &before);
         ofl_device_free(fake_device(i), pointer);
@@ -165,6 +166,25 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
     FAULT("cudaPointerGetAttributes");
     memset(attributes, 0, sizeof *attributes);
     attributes->type = fake_owner_of_host(pointer) != NULL ? cudaMemoryTypeHost : cudaMemoryTypeUnregistered;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int other)
+{
+    FAULT("cudaDeviceCanAccessPeer");
+    if (!is_device(device) || !is_device(other)) return fake_remember(cudaErrorInvalidDevice);
+    *can = device != other && fake_direct();
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int other, unsigned flags)
+{
+    static _Atomic bool enabled[FAKE_DEVICES_MAX][FAKE_DEVICES_MAX];
+    FAULT("cudaDeviceEnablePeerAccess");
+    if (!is_device(other) || flags != 0) return fake_remember(cudaErrorInvalidDevice);
+    if (!fake_direct()) return fake_remember(cudaErrorPeerAccessUnsupported);
+    if (enabled[fake_current()][other]) return fake_remember(cudaErrorPeerAccessAlreadyEnabled);
+    enabled[fake_current()][other] = true;
     return cudaSuccess;
 }
 

@@ -9,6 +9,7 @@
  *              OFLOAD_FAKECUDA_DRIVER   what cudaDriverGetVersion says (default: the runtime's version; 0: no driver)
  *              CUDA_VISIBLE_DEVICES     numbers and UUIDs, as the driver reads it
  *              OFLOAD_FAKECUDA_PAGEABLE late: pageable memory is read or written when the copy runs, as on machines whose device reads it
+ *              OFLOAD_FAKECUDA_DIRECT   1: the devices reach each other without the host (default 0)
  *              OFLOAD_FAKECUDA_FAIL     CALL:N:CODE: the N-th CALL from now ("*": of all that may fail) returns CODE instead of doing
  * anything; 700 and the like are sticky: every call after it returns the same. Counting starts anew when the text changes. */
 #ifndef OFLOAD_FAKECUDA_H
@@ -21,14 +22,17 @@
 #include <ofload/device.h>
 
 #define FAKE_DEVICES_MAX 8
+#define FAKE_PEER_RATE 2.79e9 /* bytes per second from one device to another */
 
 /* fake_state.c */
 int fake_count(void);
 int fake_driver(void);
+bool fake_direct(void);
 int fake_physical(int device); /* behind a visible device's number */
 int fake_current(void);
 void fake_make_current(int device);
 ofl_device *fake_device(int index); /* opened at first use; NULL: the spec is wrong */
+ofl_device *fake_opened(int index); /* NULL: not used yet */
 /* cudaSuccess, or the failure that is to happen in this call. Every entry point that may fail asks first. */
 cudaError_t fake_fault(const char *call);
 /* Remembers `error` as the thread's last one; returns it. */

@@ -292,6 +292,13 @@ static const struct {
     {"machine", "schema", "{\"schema\":\"ofload.machine/2\"}"},
     {"machine", "unknown", "{\"schema\":\"ofload.machine/1\",\"extra\":1}"},
     {"machine", "array", "[]"},
+    {"machine", "probed",
+     "{\"schema\":\"ofload.machine/1\",\"vram_bytes\":1,\"probed\":\"2026-09-30T12:00:00Z\",\"link\":{\"generation\":4,\"width\":4,\"most_width\":16,"
+     "\"device_node\":-1,\"pinned_node\":0,\"pinned_bytes\":65536},\"paths\":{\"pinned to device\":{\"start_seconds\":5e-6,\"bytes_per_second\":2e9,"
+     "\"points\":[{\"bytes\":65536,\"seconds\":3.8e-5},{\"bytes\":4096,\"seconds\":7e-6}]}},\"notes\":[\"a sentence\"]}"},
+    {"machine", "no-time", "{\"schema\":\"ofload.machine/1\",\"paths\":{}}"},
+    {"machine", "path", "{\"schema\":\"ofload.machine/1\",\"probed\":\"2026-09-30T12:00:00Z\",\"paths\":{\"by pigeon\":{}}}"},
+    {"machine", "note", "{\"schema\":\"ofload.machine/1\",\"probed\":\"2026-09-30T12:00:00Z\",\"notes\":[\"\\u001b\"]}"},
     {"plan", "schema", "{\"schema\":\"ofload.plan/2\"}"},
     {"plan", "array", "[]"},
     {"plan", "schema-number", "{\"schema\":7}"},
