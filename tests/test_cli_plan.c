@@ -250,7 +250,7 @@ static void mistakes_have_their_exit_status_and_a_sentence(void **state)
         {"--vram 24G big.gguf", 2, "24GiB is 25,769,803,776"},
         {"--vrma 24GB big.gguf", 2, "did you mean --vram?"},
         {"--vram 24GB --vram 24GB big.gguf", 2, "twice"},
-        {"--compare --vram 24GB big.gguf", 2, "--compare is no option"},
+        {"--comparison --vram 24GB big.gguf", 2, "--comparison is no option"},
         {"--vram 12GB --json --quiet big.gguf", 2, "contradict"},
         {"--vram 12GB --sequences 0 big.gguf", 2, "--sequences"},
         {"--vram 12GB --context 0 big.gguf", 2, "--context"},

@@ -183,7 +183,7 @@ static void test_band_and_warning_agree(void **state)
         ofl_plan *plan = plan_of(model, machine, &w);
         assert_true(advises(plan, "assumed, not measured"));
         assert_int_equal(advises(plan, "may be far off"), assumed_link);
-        assert_int_equal(read_plan(plan).forecast.error_band_percent >= OFL_BAND_ASSUMED, assumed_link);
+        assert_int_equal(read_plan(plan).forecast.error_band_percent >= ofl_source_error_percent(OFL_SOURCE_ASSUMED), assumed_link);
         ofl_plan_destroy(plan);
         ofl_machine_destroy(machine);
     }
@@ -260,7 +260,7 @@ static void test_error_band(void **state)
     for (int i = 0; i < 2; i++) {
         assert_ok(ofl_machine_set(machine, OFL_FIGURE_DEVICE_BANDWIDTH, slow / (i ? 0.8 : 0.4), OFL_SOURCE_ASSUMED));
         double band = band_of(model, machine, &w);
-        assert_true(i ? band > OFL_BAND_ASSUMED : band == 3);
+        assert_true(i ? band > ofl_source_error_percent(OFL_SOURCE_ASSUMED) : band == 3);
     }
     ofl_machine_destroy(machine);
     ofl_model_destroy(model);

@@ -11,6 +11,7 @@
 #include "common/target.h"
 #include "common/whole_file.h"
 #include "plan/check_page.h"
+#include "plan/compare.h"
 #include "plan/page.h"
 #include "plan/picture.h"
 #include "plan/sweep.h"
@@ -19,6 +20,7 @@
 
 typedef struct settings {
     plan_options plan;
+    compare_options compare;
     const char *output, *check, *sweep, *svg;
     int json, quiet;
 } settings;
@@ -42,14 +44,16 @@ static void work_end(work *w)
 
 static ofl_status from_library(ofl_status status) { return status == OFL_OK ? OFL_OK : app_forward(status); }
 
-static ofl_status check_options(const settings *s)
+static ofl_status check_options(settings *s)
 {
     if (s->json && s->quiet) return app_fail(OFL_ERROR_ARGUMENT, "--json and --quiet contradict each other; give one");
     if (s->sweep != NULL && s->output != NULL)
         return app_fail(OFL_ERROR_ARGUMENT, "--sweep makes many plans and --output writes one; leave one of them out");
+    if (s->sweep != NULL && compare_asked(&s->compare))
+        return app_fail(OFL_ERROR_ARGUMENT, "--sweep makes many plans, --compare and --want are about one; leave one of them out");
     if (s->plan.machine != NULL && s->plan.device != NULL && strcmp(s->plan.device, "none") != 0)
         return app_fail(OFL_ERROR_ARGUMENT, "--machine and --device both say what the machine is; give one");
-    return OFL_OK;
+    return compare_options_check(&s->compare, s->quiet);
 }
 
 static ofl_status make_plan(const settings *s, const char *path, work *w)
@@ -94,15 +98,14 @@ static ofl_status print_notes(const work *w)
     return OFL_OK;
 }
 
-static ofl_status show(const settings *s, const work *w, const char *json)
+static ofl_status show(settings *s, const work *w, const char *json)
 {
-    if (s->quiet) return OFL_OK;
-    if (s->json) {
-        (void)puts(json);
-        return print_notes(w);
-    }
     const page p = page_of(s, w);
-    return page_print(&p);
+    const compare_job job = {w->model, w->machine, &w->workload, w->plan};
+    ofl_status status = s->quiet || s->json ? OFL_OK : page_print(&p);
+    if (status == OFL_OK && compare_asked(&s->compare)) status = compare_show(&s->compare, &job, s->json ? json : NULL, s->quiet);
+    else if (s->json && !s->quiet) (void)puts(json);
+    return status == OFL_OK && s->json && !s->quiet ? print_notes(w) : status;
 }
 
 static ofl_status flush_output(void)
@@ -126,7 +129,7 @@ static ofl_status check_targets(const settings *s, const char *model)
     return status == OFL_OK ? target_refuse("--svg", s->svg, s->output, "where --output goes") : status;
 }
 
-static ofl_status run(const settings *s, const char *path, work *w)
+static ofl_status run(settings *s, const char *path, work *w)
 {
     char *json = NULL;
     ofl_status status = make_plan(s, path, w);
@@ -177,9 +180,10 @@ static void own_table(settings *s, cli_option rows[OWN_OPTION_COUNT])
 int main(int argc, char **argv)
 {
     settings s = {0};
-    cli_option options[PLAN_OPTION_COUNT + OWN_OPTION_COUNT];
+    cli_option options[PLAN_OPTION_COUNT + OWN_OPTION_COUNT + COMPARE_OPTION_COUNT];
     plan_options_table(&s.plan, options);
     own_table(&s, options + PLAN_OPTION_COUNT);
+    compare_options_table(&s.compare, options + PLAN_OPTION_COUNT + OWN_OPTION_COUNT);
     const cli_program program = {
         "ofload-plan", "[options] MODEL",
         "Shows where the weights of a model would live, what is copied each step, and how fast it would run.\n"
@@ -187,10 +191,13 @@ int main(int argc, char **argv)
         "SIZE: bytes, or a number with kB, MB, GB, TB (powers of ten) or KiB, MiB, GiB, TiB (powers of two);\n"
         "a bare k, M, G or T is refused, since it can be read both ways. RATE: 12GB/s, 25TFLOP/s.\n"
         SWEEP_SYNTAX
+        COMPARE_SYNTAX
         "Without --device, --machine and --vram the first GPU is measured, if there is one.\n"
-        "Exit status: 0 done, 1 failed, or a plan that is wrong, 2 wrong usage, 3 the model cannot be placed in what was given.",
+        "Exit status: 0 done, 1 failed, or a plan that is wrong, 2 wrong usage, 3 the model cannot be placed in what was given,\n"
+        "or the speed of --want is not reached.",
         options, sizeof options / sizeof options[0]};
     int exit_status = EXIT_DONE;
+    compare_options_keep(&s.compare, argc, argv, options, sizeof options / sizeof options[0]);
     ofl_status status = cli_parse(&program, &argc, argv, &exit_status);
     if (status == OFL_END) return exit_status;
     if (status == OFL_OK && argc != 2)
@@ -200,5 +207,6 @@ int main(int argc, char **argv)
     work w = {0};
     if (status == OFL_OK) status = run_mode(&s, argv[1], &w);
     work_end(&w);
-    return status == OFL_OK ? EXIT_DONE : cli_complain(&program, status);
+    if (status != OFL_OK) return cli_complain(&program, status);
+    return s.compare.missed ? EXIT_NO_FIT : EXIT_DONE;
 }

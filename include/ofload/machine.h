@@ -130,6 +130,9 @@ OFL_API ofl_status ofl_machine_save(const ofl_machine *machine, const char *path
 OFL_API ofl_status ofl_machine_load(const char *path, ofl_machine **out);
 OFL_API const char *ofl_figure_key(ofl_figure figure);
 OFL_API const char *ofl_source_name(ofl_source source);
+/* Percent by which a rate from this source may be off, as forecasts count it: measured 2 (what runs on one machine differ by, start
+ * cost and contention left out), given 4 (by hand, from a measurement elsewhere or a data sheet), assumed or none 30. */
+OFL_API double ofl_source_error_percent(ofl_source source);
 
 #ifdef __cplusplus
 }

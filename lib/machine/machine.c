@@ -41,6 +41,15 @@ const char *ofl_source_name(ofl_source source)
     return "?";
 }
 
+double ofl_source_error_percent(ofl_source source)
+{
+    switch (source) {
+    case OFL_SOURCE_MEASURED: return 2;
+    case OFL_SOURCE_GIVEN: return 4;
+    default: return 30;
+    }
+}
+
 ofl_figure_unit ofl_figure_unit_of(ofl_figure figure)
 {
     const char *unit = figure_units[figure];

@@ -81,7 +81,7 @@ static ofl_status advise_sources(ofl_plan *plan)
                    (s[OFL_FIGURE_DEVICE_FLOPS] <= OFL_SOURCE_ASSUMED || s[OFL_FIGURE_DEVICE_BANDWIDTH] <= OFL_SOURCE_ASSUMED);
     if (!link && !compute) return OFL_OK;
     const char *what = link && compute ? "link and compute rates are" : link ? "the link's rate is" : "compute rates are";
-    if (plan->forecast.error_band_percent >= OFL_BAND_ASSUMED)
+    if (plan->forecast.error_band_percent >= ofl_source_error_percent(OFL_SOURCE_ASSUMED))
         return say(plan, ofl_format("%s assumed, not measured: the forecast may be far off; probe the device or give the figures", what));
     return say(plan, ofl_format("%s assumed, not measured: this step hardly depends on that, the knee and larger batches do; probe the device or give the "
                                 "figures", what));

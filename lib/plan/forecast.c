@@ -6,29 +6,19 @@
 #define KNEE_MOST (UINT64_C(1) << 31)
 #define CHUNK_SAMPLES 8u
 
-/* Percent by which a rate from this source may be off. Measured: what repeated runs on one machine differ by, start cost and contention
- * left out. Given: by hand from a measurement elsewhere or a data sheet. Assumed: a default of this library. */
-static double source_band(ofl_source source)
-{
-    switch (source) {
-    case OFL_SOURCE_MEASURED: return 2;
-    case OFL_SOURCE_GIVEN: return 4;
-    default: return OFL_BAND_ASSUMED;
-    }
-}
-
 static double compute_band(const ofl_plan_facts *facts)
 {
     if (facts->point_count != 0) return 5;
-    return fmax(source_band(facts->sources[OFL_FIGURE_DEVICE_FLOPS]), source_band(facts->sources[OFL_FIGURE_DEVICE_BANDWIDTH])) +
-           10; /* a roofline is a bound */
+    double flops = ofl_source_error_percent(facts->sources[OFL_FIGURE_DEVICE_FLOPS]),
+           bandwidth = ofl_source_error_percent(facts->sources[OFL_FIGURE_DEVICE_BANDWIDTH]);
+    return fmax(flops, bandwidth) + 10; /* a roofline is a bound */
 }
 
 static double link_band(const ofl_plan_facts *facts, const ofl_budget *budget)
 {
-    double band = source_band(facts->sources[OFL_FIGURE_LINK]);
-    if (budget->pageable_bytes != 0) band = fmax(band, source_band(facts->sources[OFL_FIGURE_LINK_PAGEABLE]) + 5);
-    if (budget->file_bytes != 0) band = fmax(band, source_band(facts->sources[OFL_FIGURE_FILE]) + 10);
+    double band = ofl_source_error_percent(facts->sources[OFL_FIGURE_LINK]);
+    if (budget->pageable_bytes != 0) band = fmax(band, ofl_source_error_percent(facts->sources[OFL_FIGURE_LINK_PAGEABLE]) + 5);
+    if (budget->file_bytes != 0) band = fmax(band, ofl_source_error_percent(facts->sources[OFL_FIGURE_FILE]) + 10);
     return band;
 }
 

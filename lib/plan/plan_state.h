@@ -242,7 +242,6 @@ ofl_status ofl_plan_solve_rows(const ofl_plan_search *search, ofl_plan *plan);
 ofl_status ofl_plan_solve_throughput(const ofl_plan_search *search, uint32_t *sequences_out, double *rate_out);
 
 /* forecast.c */
-#define OFL_BAND_ASSUMED 30 /* percent by which a rate that is only assumed may be off */
 bool ofl_plan_compute_is_assumed(const ofl_plan_facts *facts);
 ofl_status ofl_plan_forecast_make(const ofl_plan_search *search, ofl_plan *plan);
 /* bound.c: max((W − V)/B, C) of a draft; by what share the step is above it; the sentence why. */
