@@ -255,6 +255,46 @@ static void test_report_and_dry_run(void **state)
     free(text);
 }
 
+static double phase(const cJSON *report, const char *name, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItem(cJSON_GetObjectItem(cJSON_GetObjectItem(report, "phases"), name), key);
+    if (item == NULL) fail_msg("no %s of %s", key, name);
+    return item->valuedouble;
+}
+
+/* Prompts and answers are timed apart: the first token comes with the prompt's last step, the others are the intervals after it. */
+static void test_report_tells_prefill_from_decode(void **state)
+{
+    (void)state;
+    for (uint32_t jobs = 1; jobs < 40; jobs += 24) {
+        fresh();
+        write_jobs(jobs);
+        run_settings settings = stub_settings(in_path, out_path);
+        settings.report = test_path("phases.json");
+        backend model = stub_backend();
+        assert_int_equal(run(&settings, &model), EXIT_DONE);
+        char *text = test_read(settings.report, NULL);
+        cJSON *report = cJSON_Parse(text), *tokens = cJSON_GetObjectItem(report, "tokens");
+        double prompt = 0, made_tokens = 0, seconds = 0;
+        static const char *const names[] = {"prefill", "decode", "mixed"};
+        for (int i = 0; i < 3; i++) {
+            prompt += phase(report, names[i], "prompt_tokens");
+            made_tokens += phase(report, names[i], "new_tokens");
+            seconds += phase(report, names[i], "seconds");
+        }
+        assert_true(prompt == cJSON_GetObjectItem(tokens, "prompt")->valuedouble);
+        if (jobs == 1) assert_true(phase(report, "mixed", "steps") == 0 && phase(report, "decode", "new_tokens") == made_tokens - 1);
+        double measured = cJSON_GetObjectItem(cJSON_GetObjectItem(report, "measured"), "seconds")->valuedouble;
+        assert_true(seconds > measured * (1 - 1e-9) && seconds < measured * (1 + 1e-9));
+        double rate = phase(report, "decode", "new_tokens") / phase(report, "decode", "seconds");
+        assert_true(phase(report, "decode", "new_tokens_per_second") > rate * (1 - 1e-9) &&
+                    phase(report, "decode", "new_tokens_per_second") < rate * (1 + 1e-9));
+        assert_true(phase(report, "prefill", "prompt_tokens_per_second") > rate); /* a prompt's tokens share a step */
+        cJSON_Delete(report);
+        free(text);
+    }
+}
+
 static void test_shards(void **state)
 {
     (void)state;
@@ -309,6 +349,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_duplicate_ids),
     cmocka_unit_test(test_ordered),
     cmocka_unit_test(test_report_and_dry_run),
+    cmocka_unit_test(test_report_tells_prefill_from_decode),
     cmocka_unit_test(test_shards),
     cmocka_unit_test(test_shard_words),
 };

@@ -248,6 +248,21 @@ static double estimate(const job *j, const ofl_step *step)
     return ofl_plan_estimate_step(j->plan, &step->shape, &estimated) == OFL_OK ? estimated.step_seconds : 0;
 }
 
+/* Prompts and answers have their own rates: a mean of both tells neither. */
+static void count_phase(job_totals *totals, const ofl_step *step, double seconds)
+{
+    uint64_t prompt = 0, decoding = 0;
+    for (uint32_t i = 0; i < step->item_count; i++) {
+        if (step->items[i].prefill) prompt += step->items[i].token_count;
+        else decoding++;
+    }
+    job_phase_totals *phase = &totals->phases[decoding == 0 ? JOB_PREFILL : prompt == 0 ? JOB_DECODE : JOB_MIXED];
+    phase->steps++;
+    phase->seconds += seconds;
+    phase->prompt_tokens += prompt;
+    phase->new_tokens += step->shape.logits_rows;
+}
+
 static ofl_status run_step(job *j, const ofl_step *step)
 {
     const float *logits = NULL;
@@ -261,6 +276,7 @@ static ofl_status run_step(job *j, const ofl_step *step)
     if (status != OFL_OK) return status;
     j->totals.steps++;
     j->totals.seconds += seconds;
+    count_phase(&j->totals, step, seconds);
     j->totals.sync_seconds += j->model->now(j->model->context) - ended;
     j->totals.estimated_seconds += estimate(j, step);
     status = ofl_front_commit(j->front, j->finished, seconds);

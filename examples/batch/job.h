@@ -8,12 +8,17 @@
 #include "batch/progress.h"
 #include "batch/record.h"
 
+/* Steps that only read prompts, that only make tokens, and that do both. */
+typedef enum job_phase { JOB_PREFILL, JOB_DECODE, JOB_MIXED, JOB_PHASES } job_phase;
+typedef struct job_phase_totals { uint64_t steps, prompt_tokens, new_tokens; double seconds; } job_phase_totals;
+
 typedef struct job_totals {
     uint64_t requests, answered, failed, skipped; /* of this shard; skipped: done by an earlier run */
     uint64_t prompt_tokens, completion_tokens;    /* of this run */
     uint64_t steps;
     double seconds;           /* in steps */
     double sync_seconds;      /* between steps, while the disk took the answers in */
+    job_phase_totals phases[JOB_PHASES]; /* of those steps and seconds */
     double estimated_seconds; /* the plan's estimates of the steps that ran, made without what was measured */
 } job_totals;
 

@@ -39,6 +39,24 @@ static void put_counts(writer *w, cJSON *root, const report *r)
     number(w, "completion", (double)t->completion_tokens);
 }
 
+/* Measured, of each kind of step alone; load is in none of them. */
+static void put_phases(writer *w, cJSON *root, const report *r)
+{
+    static const char *const names[] = {"prefill", "decode", "mixed"};
+    group(w, root, "phases");
+    cJSON *phases = w->at;
+    for (int i = 0; i < JOB_PHASES; i++) {
+        const job_phase_totals *p = &r->totals.phases[i];
+        group(w, phases, names[i]);
+        number(w, "steps", (double)p->steps);
+        number(w, "seconds", p->seconds);
+        number(w, "prompt_tokens", (double)p->prompt_tokens);
+        number(w, "new_tokens", (double)p->new_tokens);
+        if (i != JOB_DECODE) number(w, "prompt_tokens_per_second", ratio((double)p->prompt_tokens, p->seconds));
+        if (i != JOB_PREFILL) number(w, "new_tokens_per_second", ratio((double)p->new_tokens, p->seconds));
+    }
+}
+
 static void put_times(writer *w, cJSON *root, const report *r)
 {
     const job_totals *t = &r->totals;
@@ -79,6 +97,7 @@ char *report_json(const report *r)
     w.ok = w.ok && cJSON_AddBoolToObject(root, "simulated", r->figures.simulated) != NULL;
     put_counts(&w, root, r);
     put_times(&w, root, r);
+    put_phases(&w, root, r);
     w.at = root;
     number(&w, "error_percent", report_error_percent(r));
     number(&w, "peak_device_bytes", (double)r->figures.peak_device_bytes);
@@ -113,6 +132,11 @@ void report_print(const report *r)
            cli_show_seconds(b, t->seconds / (double)t->steps), report_error_percent(r), r->figures.simulated ? ", simulated device" : "");
     printf("tokens/s  forecast %.1f, measured %.1f; %" PRIu64 " tokens in %" PRIu64 " steps, %s\n", ratio((double)t->completion_tokens, t->estimated_seconds),
            ratio((double)t->completion_tokens, t->seconds + t->sync_seconds), t->completion_tokens, t->steps, cli_show_seconds(a, t->seconds));
+    const job_phase_totals *prefill = &t->phases[JOB_PREFILL], *decode = &t->phases[JOB_DECODE];
+    if (prefill->steps > 0 && decode->steps > 0)
+        printf("apart     %.1f prompt tokens/s in %" PRIu64 " steps of prompts alone, %.1f new tokens/s in %" PRIu64 " of answers alone\n",
+               ratio((double)prefill->prompt_tokens, prefill->seconds), prefill->steps, ratio((double)decode->new_tokens, decode->seconds),
+               decode->steps);
     if (r->figures.bound_seconds > 0)
         printf("bound     %s a step (the longer of link and compute, step by step); measured %+.1f %%\n",
                cli_show_seconds(a, r->figures.bound_seconds / (double)t->steps), 100 * (t->seconds / r->figures.bound_seconds - 1));
