@@ -105,6 +105,39 @@ static void test_which_device(void **state)
     }
 }
 
+/* What the driver hides is not there, by any name; what is left is found by its identity whatever its number has become. */
+static void test_visible_devices(void **state)
+{
+    (void)state;
+    need_fake();
+    static const struct { const char *visible, *spec; ofl_status status; const char *pci_id; } cases[] = {
+        {"1,0", "cuda:0", OFL_OK, "0000:02:00.0"},
+        {"1,0", "cuda:GPU-00102030-4050-6070-8090-a0b0c0d0e0f0", OFL_OK, "0000:01:00.0"},
+        {"1,0", "cuda:0000:01:00.0", OFL_OK, "0000:01:00.0"},
+        {"1", "cuda:0", OFL_OK, "0000:02:00.0"},
+        {"1", "cuda:1", OFL_ERROR_NO_DEVICE, ""},
+        {"1", "cuda:GPU-00102030-4050-6070-8090-a0b0c0d0e0f0", OFL_ERROR_NO_DEVICE, ""},
+        {"1", "cuda:0000:01:00.0", OFL_ERROR_NO_DEVICE, ""},
+        {"GPU-01112131-4151-6171-8191-a1b1c1d1e1f1", "cuda:0", OFL_OK, "0000:02:00.0"},
+        {"0,7,1", "cuda:1", OFL_ERROR_NO_DEVICE, ""},
+        {"", "cuda:0", OFL_ERROR_NO_DEVICE, ""},
+    };
+    const char *before = getenv("CUDA_VISIBLE_DEVICES");
+    char kept[64];
+    (void)snprintf(kept, sizeof kept, "%s", before != NULL ? before : "0,1");
+    for (size_t i = 0; i < OFL_COUNT_OF(cases); i++) {
+        ofl_device *device = NULL;
+        ofl_device_info info = {.struct_size = sizeof info};
+        (void)setenv("CUDA_VISIBLE_DEVICES", cases[i].visible, 1);
+        assert_status(ofl_device_open(cases[i].spec, &device), cases[i].status);
+        if (device == NULL) continue;
+        assert_ok(ofl_device_info_get(device, &info));
+        assert_string_equal(info.pci_id, cases[i].pci_id);
+        ofl_device_close(device);
+    }
+    (void)setenv("CUDA_VISIBLE_DEVICES", kept, 1);
+}
+
 static void test_simulated_time_is_refused(void **state)
 {
     (void)state;
@@ -242,6 +275,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_a_machine_without_it_says_so),
     cmocka_unit_test(test_why_there_is_no_device),
     cmocka_unit_test(test_which_device),
+    cmocka_unit_test(test_visible_devices),
     cmocka_unit_test(test_simulated_time_is_refused),
     cmocka_unit_test(test_every_call_may_fail),
     cmocka_unit_test(test_every_allocation_may_fail),

@@ -10,9 +10,12 @@
  * "cuda:N" counts as the CUDA Runtime does; "cuda:GPU-UUID" and "cuda:DOMAIN:BUS:DEVICE.FUNCTION" name a device by identity. Each call
  * makes the device current for the calling thread.
  *
+ * CUDA_VISIBLE_DEVICES is the runtime's own and holds: what it hides cannot be opened by any name.
+ *
  * Streams: an ofl_stream * is the back end's own handle. On "cuda" it is a cudaStream_t cast, and any cudaStream_t may be passed (the
  * legacy default stream as cudaStreamLegacy, since NULL means "the calling thread"). Work in one stream runs in order; streams are
- * ordered among each other by events alone.
+ * ordered among each other by events alone. Streams made here do not wait for the default stream, nor it for them (cudaStreamNonBlocking).
+ * A stream that is being captured into a CUDA graph takes copies, but events neither in nor out (OFL_ERROR_STATE).
  *
  * The virtual clock is the host's: it moves by ofl_sim_elapse, by waits (to the end of what is waited for), by pageable copies, and by a
  * poll that is repeated while nothing else was queued and no time passed (to the next event, so that polling loops end). All threads

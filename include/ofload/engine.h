@@ -7,6 +7,11 @@
  * Units may be acquired out of order, skipped or repeated: slower, never wrong. The order of the last step is what is prefetched, across
  * the step boundary.
  *
+ * CUDA graphs: capture a unit's work between its acquire and its release; both stand outside the capture (inside they are refused with
+ * OFL_ERROR_STATE), since the copies that the engine queues are not part of any graph. Streamed slices lie elsewhere from step to step: set
+ * the graph's pointers anew, or capture again. Resident slices stay where they are. Where a tier below pinned is streamed, capture with
+ * cudaStreamCaptureModeThreadLocal: the engine's own thread makes calls that the global mode forbids.
+ *
  * Threads: one engine is used by one thread at a time; several engines may share a device. No allocation and no host wait once running
  * (pinned sources). */
 #ifndef OFLOAD_ENGINE_H

@@ -57,7 +57,7 @@ static void test_streams_of_the_caller(void **state)
 static void overlap(cudaStream_t given)
 {
     const char *spec = getenv("OFLOAD_FAKECUDA_SPEC");
-    if (fake_now == NULL || spec == NULL || strstr(spec, "clock=virtual") == NULL) skip();
+    if (fake_now == NULL || spec == NULL || strstr(spec, "h2d=2GB/s,clock=virtual") == NULL) skip();
     enum { STEPS = 8 };
     ofl_budget budget = {.struct_size = sizeof budget};
     ofl_device *device;
