@@ -336,6 +336,27 @@ static void wishes_and_the_exit_status(void **state)
     }
 }
 
+/* Where the stand-in for the CUDA Runtime was built, it has two devices: both are found, and the way between them is measured. */
+static void the_gpus_found_and_the_rate_between_them(void **state)
+{
+    (void)state;
+    if (test_run("test -e '" OFLOAD_BIN_DIR "/../tests/fakecuda/libcudart.so' && ldd " PLAN " | grep -q libcudart", NULL) != 0) skip();
+    char *output = NULL;
+    assert_int_equal(run_line("LD_LIBRARY_PATH=" OFLOAD_BIN_DIR "/../tests/fakecuda "
+                              "OFLOAD_FAKECUDA_SPEC=sim:vram=12.49GB,h2d=3.26GB/s,clock=virtual " PLAN,
+                              "--compare --json --device cuda:1 --context 512 big.gguf", &output),
+                     0);
+    cJSON *tree = cJSON_Parse(output);
+    const cJSON *way = way_of(tree, "split-layers");
+    assert_int_equal(number(way, "details.gpus"), 2);
+    assert_true(cJSON_IsTrue(at(way, "fits")));
+    assert_string_equal(text(way, "sources.peer_bytes_per_second"), "measured");
+    assert_non_null(strstr(text(way, "needs"), "2 found"));
+    assert_true(number(way, "details.seconds_between_per_token") > 0);
+    cJSON_Delete(tree);
+    free(output);
+}
+
 static size_t columns(const char *line, size_t length)
 {
     size_t count = 0;
@@ -410,6 +431,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_context_at_which_all_is_resident),
     cmocka_unit_test(a_wish_that_is_not_met_names_what_would),
     cmocka_unit_test(wishes_and_the_exit_status),
+    cmocka_unit_test(the_gpus_found_and_the_rate_between_them),
     cmocka_unit_test(the_page_is_aligned),
     cmocka_unit_test(compare_and_want_in_one_object),
 };

@@ -41,6 +41,7 @@ typedef struct compare_job {
     const ofl_machine *machine;
     const ofl_workload *workload;
     const ofl_plan *plan;
+    ofl_device *device; /* that was measured; NULL: none */
 } compare_job;
 
 /* Prints what was asked for: below the page, or (json, the plan's own) as one object that holds the plan too; with quiet nothing. Sets

@@ -101,7 +101,7 @@ static ofl_status print_notes(const work *w)
 static ofl_status show(settings *s, const work *w, const char *json)
 {
     const page p = page_of(s, w);
-    const compare_job job = {w->model, w->machine, &w->workload, w->plan};
+    const compare_job job = {w->model, w->machine, &w->workload, w->plan, w->device};
     ofl_status status = s->quiet || s->json ? OFL_OK : page_print(&p);
     if (status == OFL_OK && compare_asked(&s->compare)) status = compare_show(&s->compare, &job, s->json ? json : NULL, s->quiet);
     else if (s->json && !s->quiet) (void)puts(json);

@@ -84,6 +84,10 @@ double ways_rate(const ways_job *job, ofl_figure figure, ofl_source *source_out)
         *source_out = OFL_SOURCE_GIVEN;
         return by_hand[i].value;
     }
+    if (figure == OFL_FIGURE_PEER && job->peer_measured > 0) {
+        *source_out = OFL_SOURCE_MEASURED;
+        return job->peer_measured;
+    }
     return ofl_machine_get(job->given.machine, figure, source_out);
 }
 
@@ -362,6 +366,7 @@ ofl_status ways_collect(const compare_job *given, const compare_options *options
     if (status != OFL_OK) return status;
     for (size_t i = 0; status == OFL_OK && i < sizeof always / sizeof always[0]; i++) status = always[i](list, &job);
     bool streams = job.base.budget.stream_bytes_per_step > 0;
+    if (streams) ways_find_peers(&job);
     for (size_t i = 0; status == OFL_OK && streams && i < sizeof beside_streaming / sizeof beside_streaming[0]; i++)
         status = beside_streaming[i](list, &job);
     if (status == OFL_OK) sort(&job, list);

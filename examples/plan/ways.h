@@ -27,6 +27,8 @@ typedef struct ways_job {
     planned base;
     ofl_plan *whole; /* owned: the same job on a device with memory for all of it, so that only compute counts */
     planned all;     /* its figures */
+    uint32_t gpus;   /* given or found; 0: not known */
+    double peer_measured; /* bytes/s to another GPU, measured here; 0: not */
 } ways_job;
 
 typedef struct way_rate { uint32_t sequences; double step_seconds, tokens_per_second; } way_rate; /* tokens_per_second 0: no forecast */
@@ -77,6 +79,8 @@ void ways_note_compute(const ways_job *job, way *w);
 /* Error of a sum of times whose parts may be off by a percentage each. */
 double ways_error(double seconds_a, double percent_a, double seconds_b, double percent_b);
 
+/* Counts the GPUs that are there, where they are not given, and measures the rate between two of them, where it is not known. */
+void ways_find_peers(ways_job *job);
 ofl_status ways_add_quantised(ways *list, const ways_job *job);
 ofl_status ways_add_split(ways *list, const ways_job *job);
 ofl_status ways_add_host(ways *list, const ways_job *job);

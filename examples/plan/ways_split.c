@@ -181,16 +181,19 @@ static void add_details(const splitting *x, const split *s, uint32_t needed, way
 static void say(const splitting *x, const split *s, uint32_t needed, way *w)
 {
     char weights[32], between[32], time[32], count[96];
-    bool given = x->job->options->given.gpus;
-    if (given && s->gpus != NOT_SPLIT)
-        (void)snprintf(count, sizeof count, "%u such GPUs, as given (%u would hold it whole)", x->gpus, needed);
+    const char *source = x->job->options->given.gpus ? "given" : "found";
+    ofl_source peer = OFL_SOURCE_NONE;
+    (void)ways_rate(x->job, OFL_FIGURE_PEER, &peer);
+    if (x->job->gpus > 0 && s->gpus != NOT_SPLIT)
+        (void)snprintf(count, sizeof count, "%u such GPUs (%u %s, %u would hold it whole)", x->gpus, x->job->gpus, source, needed);
     else (void)snprintf(count, sizeof count, "%u such GPUs (the fewest that hold it whole; say with --gpus N how many are there)", x->gpus);
     if (s->gpus == NOT_SPLIT && needed == NOT_SPLIT) (void)snprintf(w->needs, sizeof w->needs, "cards with more memory");
     else if (s->gpus == NOT_SPLIT) (void)snprintf(w->needs, sizeof w->needs, "%u such GPUs and a program that splits", needed);
     else
         (void)snprintf(w->needs, sizeof w->needs,
-                       "%s, %s of weights on %s, and a program that splits; first ask how they reach each other: nvidia-smi topo -m", count,
-                       cli_show_bytes(weights, s->weights, 0), x->rows ? "each" : "the fullest");
+                       "%s, %s of weights on %s, and a program that splits%s", count, cli_show_bytes(weights, s->weights, 0),
+                       x->rows ? "each" : "the fullest",
+                       peer == OFL_SOURCE_MEASURED ? "" : "; first ask how they reach each other: nvidia-smi topo -m");
     (void)cli_show_bytes(between, (uint64_t)x->bytes_per_token, 1);
     (void)snprintf(w->costs, sizeof w->costs, "%s a token between cards%s%s; %s", between, x->peer > 0 ? ", " : "",
                    x->peer > 0 ? cli_show_seconds(time, x->bytes_per_token / x->peer) : "",
@@ -219,7 +222,8 @@ static ofl_status settle(splitting *x, split *s, uint32_t *needed, uint64_t *dev
     x->peer = ways_rate(x->job, OFL_FIGURE_PEER, &source);
     x->start = ofl_machine_get(x->job->given.machine, OFL_FIGURE_COPY_START, NULL);
     ofl_status status = fewest(x, needed);
-    x->gpus = o->given.gpus ? (uint32_t)o->gpus : *needed < 2 || *needed == NOT_SPLIT ? 2 : *needed;
+    x->gpus = o->given.gpus ? x->job->gpus : *needed < 2 || *needed == NOT_SPLIT ? 2 : *needed;
+    if (x->job->gpus > 0 && x->gpus > x->job->gpus) x->gpus = x->job->gpus;
     double times = x->rows ? 2.0 * x->job->shape.block_count * 2 * (x->gpus - 1) / x->gpus : x->gpus - 1;
     x->bytes_per_token = times * ways_hidden_bytes(x->job);
     if (status == OFL_OK) status = try_split(x, sequences, x->gpus, s);
@@ -239,7 +243,7 @@ static ofl_status add_split(ways *list, const ways_job *job, const layers *l, bo
     if (status != OFL_OK) return status;
     (void)snprintf(title, sizeof title, "split, %u GPUs, by %s", x.gpus, rows ? "rows" : "layers");
     way *w = ways_add(list, rows ? "split-rows" : "split-layers", title);
-    w->fits = s.gpus != NOT_SPLIT && job->options->given.gpus;
+    w->fits = s.gpus != NOT_SPLIT && job->gpus > 0;
     w->device_bytes = device_bytes;
     w->host_bytes = l->lookup_bytes;
     add_details(&x, &s, needed, w);
