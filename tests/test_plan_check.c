@@ -60,6 +60,10 @@ static ofl_machine *random_machine(uint64_t *seed, double bytes)
         assert_ok(ofl_machine_set(m, OFL_FIGURE_LINK_PAGEABLE, link * 0.01 * (double)pick(seed, 20, 100), OFL_SOURCE_GIVEN));
         assert_ok(ofl_machine_set(m, OFL_FIGURE_FILE, 1e8 * (double)pick(seed, 1, 80), OFL_SOURCE_ASSUMED));
     }
+    if (pick(seed, 0, 2) == 0) { /* measured while the device computes, too */
+        assert_ok(ofl_machine_set(m, OFL_FIGURE_LINK, link, OFL_SOURCE_MEASURED));
+        assert_ok(ofl_machine_set(m, OFL_FIGURE_LINK_COMPUTING, link * 0.01 * (double)pick(seed, 50, 110), OFL_SOURCE_MEASURED));
+    }
     return m;
 }
 

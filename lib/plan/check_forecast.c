@@ -85,6 +85,13 @@ static double figure_or(const ofl_plan_facts *facts, ofl_figure figure, double o
     return facts->sources[figure] != OFL_SOURCE_NONE ? facts->figures[figure] : other;
 }
 
+/* From pinned memory: as given, else the lower of what was measured alone and while the device computed. */
+static double pinned_rate(const ofl_plan_facts *facts)
+{
+    double link = facts->figures[OFL_FIGURE_LINK], computing = figure_or(facts, OFL_FIGURE_LINK_COMPUTING, link);
+    return facts->sources[OFL_FIGURE_LINK] == OFL_SOURCE_GIVEN ? link : fmin(link, computing);
+}
+
 /* t = copies × start + bytes ÷ rate of the tier; the file is read ahead, so the slower of disk and link counts. */
 static double copy_seconds(const ofl_plan *plan, const ofl_unit *unit)
 {
@@ -98,9 +105,8 @@ static double copy_seconds(const ofl_plan *plan, const ofl_unit *unit)
         bytes = (double)(slice->piece_offset + slice->bytes);
     }
     if (tier == OFL_TIER_DEVICE) return 0;
-    double link = facts->figures[OFL_FIGURE_LINK], computing = figure_or(facts, OFL_FIGURE_LINK_COMPUTING, link);
-    rates[OFL_TIER_PINNED] = facts->sources[OFL_FIGURE_LINK] == OFL_SOURCE_GIVEN ? link : fmin(link, computing);
-    rates[OFL_TIER_PAGEABLE] = figure_or(facts, OFL_FIGURE_LINK_PAGEABLE, link);
+    rates[OFL_TIER_PINNED] = pinned_rate(facts);
+    rates[OFL_TIER_PAGEABLE] = figure_or(facts, OFL_FIGURE_LINK_PAGEABLE, facts->figures[OFL_FIGURE_LINK]);
     rates[OFL_TIER_FILE] = fmin(figure_or(facts, OFL_FIGURE_FILE, rates[OFL_TIER_PAGEABLE]), rates[OFL_TIER_PAGEABLE]);
     return ceil(bytes / (double)plan->draft.settings.copy_bytes) * facts->figures[OFL_FIGURE_COPY_START] + bytes / rates[tier];
 }
@@ -253,13 +259,15 @@ static ofl_status check_forecast_rows(const ofl_checking *c)
     return planned == 1 ? OFL_OK : ofl_check_wrong(c, "the planned count is not among the rows by sequences");
 }
 
-/* max((W − V) / B, C), at the link's rate at best; and a step well above it says why. */
+/* max((W − V) / B, C), at the best rate that there is; and a step well above it says why. */
 static ofl_status check_bound(const ofl_checking *c)
 {
     const ofl_forecast *f = &c->plan->forecast;
     const ofl_budget *b = &c->plan->draft.budget;
-    double least = fmax((double)b->lower_bound_bytes_per_step / c->plan->facts.figures[OFL_FIGURE_LINK], f->step.compute_seconds);
-    bool fast = b->pageable_bytes == 0 && b->file_bytes == 0, good = f->lower_bound_seconds >= least * (1 - SAME);
+    bool fast = b->pageable_bytes == 0 && b->file_bytes == 0;
+    double pinned = pinned_rate(&c->plan->facts), rate = fast ? pinned : fmax(pinned, c->plan->facts.figures[OFL_FIGURE_LINK_PAGEABLE]);
+    double least = fmax((double)b->lower_bound_bytes_per_step / rate, f->step.compute_seconds);
+    bool good = f->lower_bound_seconds >= least * (1 - SAME);
     if (!good || (fast && !near(f->lower_bound_seconds, least, SAME)) || f->lower_bound_seconds > f->step.step_seconds * (1 + SAME))
         return ofl_check_wrong(c, "the lower bound is not what the link and the compute allow at best");
     if (f->step.step_seconds > 1.011 * f->lower_bound_seconds && *ofl_plan_above_bound_why(c->plan) == '\0')
