@@ -144,6 +144,10 @@ void ofl_plan_cut_layout(ofl_plan_cut *cut);
 /* What is copied of a piece: up to the end of its last slice. */
 uint64_t ofl_plan_piece_data(const ofl_plan_cut *cut, const ofl_unit *unit);
 
+/* Into how many units a matrix is cut by parts of this size; the part size at which it makes `parts` equal ones. */
+uint64_t ofl_plan_parts_of(const ofl_plan_tensor *tensor, uint64_t part_bytes);
+uint64_t ofl_plan_even_part(const ofl_plan_tensor *tensor, uint64_t parts);
+
 /* account.c: the one place where memory is added up. */
 /* What one sequence of the planned context needs, and what the region then holds. */
 ofl_status ofl_plan_account_kv(const ofl_model *model, ofl_plan_facts *facts, ofl_plan_settings *settings);
@@ -204,6 +208,10 @@ void ofl_plan_draft_clear(ofl_plan_draft *draft);
 uint64_t ofl_plan_largest_piece(const ofl_plan_cut *cut);
 ofl_step_shape ofl_plan_decode_shape(const ofl_plan_settings *settings, uint32_t sequences);
 
+/* A part size that may be chosen, and about how many units it makes of the model. */
+typedef struct ofl_plan_part { uint64_t bytes; double units; } ofl_plan_part;
+#define OFL_PLAN_PARTS 160u
+
 /* What a search needs of the facts, once for all counts. facts and wish must outlive it. */
 typedef struct ofl_plan_search {
     const ofl_plan_facts *facts;
@@ -211,8 +219,11 @@ typedef struct ofl_plan_search {
     ofl_plan_settings settings;
     ofl_plan_draft *scratch;            /* candidates are made here; its cut serves the next one of the same part size */
     uint64_t smallest_part, largest_part;
+    ofl_plan_part parts[OFL_PLAN_PARTS]; /* ascending, from smallest to largest */
+    uint32_t part_count;
     uint64_t least_ring;                /* the largest piece of the finest cut */
     uint64_t small_bytes, movable_bytes, workspace_elements;
+    uint64_t quantum; /* residents are asked for in whole numbers of it */
     ofl_unit_load block, head;
     ofl_forced_layers forced;
     bool tied; /* a tensor is both dense and looked up */
@@ -231,6 +242,9 @@ ofl_status ofl_plan_search_open(const ofl_plan_facts *facts, const ofl_plan_wish
                                 ofl_plan_draft *scratch, ofl_plan_search *out);
 /* false: not even the least of weights fits with so many sequences. */
 bool ofl_plan_room_of(const ofl_plan_search *search, uint32_t sequences, ofl_plan_room *out);
+/* The next part size that differs enough to be tried; 0: none. */
+uint64_t ofl_plan_larger_part(const ofl_plan_search *search, uint64_t part);
+uint64_t ofl_plan_smaller_part(const ofl_plan_search *search, uint64_t part);
 uint32_t ofl_plan_least_chunk(const ofl_plan_search *search, uint32_t sequences);
 /* Seconds of a decode step by formula; infinity: does not fit. */
 double ofl_plan_coarse_step(const ofl_plan_search *search, uint32_t sequences);

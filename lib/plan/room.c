@@ -7,23 +7,42 @@
 #define CHUNK_SHARE 16u        /* of the room, what a larger prefill chunk may take from the weights */
 #define CHUNK_STEP 16u
 #define UNIT_SECONDS 2e-6      /* what a unit costs besides its copy's start: calls, kernels that fill the device less well */
-#define RING_PIECES 3u         /* and where that is little, … */
+#define RING_PIECES 3u         /* where much is streamed; and where that is little, … */
 #define RING_STREAMED 160u     /* … this fraction of what is streamed: more pieces even out more */
 #define PART_COMMON (UINT64_C(8) << 20) /* smaller parts only where the ring would otherwise be more than a … */
 #define RING_SHARE 100u                 /* … hundredth of what is streamed */
+#define SHARE_OF_TWO 0.3       /* of the model streamed: below it two pieces do */
+#define PART_STEP 8u           /* part sizes are tried that differ by this share */
+#define KINDS 64u              /* sizes of matrices told apart */
+#define KIND_SHARE 0.1         /* of the model, to have sizes of its own */
+#define EVEN_PARTS 16u         /* into more, the last one hardly counts */
 #define FINE_UNITS 16384u      /* more are never made by choice, … */
 #define MANY_UNITS 8192u       /* … and even parts of the largest size only up to this: the largest models take larger ones */
 #define QUANTA 1024u           /* resident bytes are a whole number of such shares of the model, so that odd sizes do not show */
 #define QUANTUM_MOST (UINT64_C(1) << 20)
 
-/* 32, 24, 16, 12, 8, … MiB: the largest that is not above. */
+/* The largest part size that is not above. */
 static uint64_t part_size_below(const ofl_plan_search *s, uint64_t bytes)
 {
-    for (uint64_t part = s->largest_part; part > OFL_PART_SMALLEST; part /= 2) {
-        if (part <= bytes) return part;
-        if (part / 4 * 3 <= bytes) return part / 4 * 3;
+    uint32_t i = s->part_count;
+    while (i > 1 && s->parts[i - 1].bytes > bytes) i--;
+    return s->part_count != 0 ? s->parts[i - 1].bytes : s->smallest_part;
+}
+
+uint64_t ofl_plan_larger_part(const ofl_plan_search *s, uint64_t part)
+{
+    for (uint32_t i = 0; i < s->part_count; i++) {
+        if (s->parts[i].bytes >= part + part / PART_STEP) return s->parts[i].bytes;
     }
-    return OFL_PART_SMALLEST;
+    return 0;
+}
+
+uint64_t ofl_plan_smaller_part(const ofl_plan_search *s, uint64_t part)
+{
+    for (uint32_t i = s->part_count; i-- > 0;) {
+        if (s->parts[i].bytes <= part - part / PART_STEP) return s->parts[i].bytes;
+    }
+    return 0;
 }
 
 static uint64_t smallest_part(const ofl_plan_search *s)
@@ -33,6 +52,64 @@ static uint64_t smallest_part(const ofl_plan_search *s)
     uint64_t part = OFL_PART_SMALLEST;
     while (s->facts->dense_bytes / part > (part < OFL_PART_LARGEST ? FINE_UNITS : MANY_UNITS)) part *= 2;
     return part;
+}
+
+typedef struct kind { const ofl_plan_tensor *tensor; double count, bytes; } kind; /* matrices of one size and shape */
+
+static uint32_t find_kinds(const ofl_plan_facts *facts, kind *kinds)
+{
+    uint32_t count = 0, k;
+    for (uint64_t i = 0; i < facts->tensor_count; i++) {
+        const ofl_plan_tensor *t = &facts->tensors[i];
+        if (!ofl_plan_is_dense(t) || t->small) continue;
+        for (k = 0; k < count && !(kinds[k].tensor->bytes == t->bytes && kinds[k].tensor->row_bytes == t->row_bytes); k++) continue;
+        if (k == KINDS) k--; /* a model of very many shapes: counted as one of them */
+        if (k == count) kinds[count++] = (kind){.tensor = t};
+        kinds[k].count++;
+        kinds[k].bytes += (double)t->bytes;
+    }
+    return count;
+}
+
+/* Smaller matrices share a unit. */
+static double units_of(const kind *kinds, uint32_t count, uint64_t part)
+{
+    double units = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t bytes = kinds[i].tensor->bytes;
+        units += kinds[i].count * (bytes > part ? (double)ofl_plan_parts_of(kinds[i].tensor, part) : 1 / (double)(part / bytes));
+    }
+    return units;
+}
+
+/* Keeps them ascending and apart. */
+static void add_part(ofl_plan_search *s, uint64_t bytes)
+{
+    uint32_t at = s->part_count;
+    if (bytes < s->smallest_part || bytes > s->largest_part || s->part_count == OFL_PLAN_PARTS) return;
+    while (at > 0 && s->parts[at - 1].bytes > bytes) at--;
+    if (at > 0 && s->parts[at - 1].bytes == bytes) return;
+    for (uint32_t i = s->part_count++; i > at; i--) s->parts[i] = s->parts[i - 1];
+    s->parts[at].bytes = bytes;
+}
+
+/* Powers of two and three halves of them, and the sizes that cut the matrices which make up most of the model into equal parts: others leave
+ * a smaller last part, which costs as much to start. */
+static void find_parts(ofl_plan_search *s)
+{
+    kind kinds[KINDS];
+    uint32_t count = find_kinds(s->facts, kinds);
+    double total = 0;
+    for (uint64_t part = s->largest_part; part >= OFL_PART_SMALLEST; part /= 2) {
+        add_part(s, part);
+        if (part / 4 * 3 >= OFL_PART_SMALLEST) add_part(s, part / 4 * 3);
+    }
+    for (uint32_t i = 0; i < count; i++) total += kinds[i].bytes;
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint64_t parts = 1; kinds[i].bytes > KIND_SHARE * total && parts <= EVEN_PARTS; parts++)
+            add_part(s, ofl_plan_even_part(kinds[i].tensor, parts));
+    }
+    for (uint32_t i = 0; i < s->part_count; i++) s->parts[i].units = units_of(kinds, count, s->parts[i].bytes);
 }
 
 static void add_load(ofl_unit_load *sum, const ofl_unit_load *load)
@@ -51,6 +128,7 @@ ofl_status ofl_plan_search_open(const ofl_plan_facts *facts, const ofl_plan_wish
     ofl_plan_cut cut = {0};
     s.smallest_part = smallest_part(&s);
     s.largest_part = ofl_max_u64(OFL_PART_LARGEST, s.smallest_part);
+    if (wish->cut == OFL_CUT_AUTO) find_parts(&s);
     if (wish->force_layers) s.forced = ofl_plan_forced_layers(facts, wish->resident_layers);
     ofl_status status = ofl_plan_cut_make(facts, s.smallest_part, settings->compute_type, &cut);
     if (status != OFL_OK) return status;
@@ -66,6 +144,7 @@ ofl_status ofl_plan_search_open(const ofl_plan_facts *facts, const ofl_plan_wish
     }
     s.workspace_elements = cut.workspace_elements;
     s.movable_bytes = ofl_max_u64(s.movable_bytes, cut.movable_bytes); /* alignment differs a little with the cut */
+    s.quantum = ofl_max_u64(1, ofl_min_u64(s.movable_bytes / QUANTA, QUANTUM_MOST));
     scratch->cut = cut;
     *out = s;
     return OFL_OK;
@@ -130,24 +209,38 @@ static bool choose_chunk(const ofl_plan_search *s, uint32_t sequences, ofl_plan_
     return true;
 }
 
-/* Half a step's cost in starting copies, half in room for the ring: the part size where their sum is least. */
+/* A piece is held while it computes too: the smaller the share that is streamed, the shorter that is beside the copies. */
+static double ring_pieces(const ofl_plan_search *s, uint64_t streamed)
+{
+    return (double)streamed < SHARE_OF_TWO * (double)s->movable_bytes ? 2 : RING_PIECES;
+}
+
+/* The part size at which starting copies and the room for the ring together cost least. More streamed never takes smaller ones. */
 static uint64_t best_part(const ofl_plan_search *s, uint64_t streamed)
 {
-    double start = s->facts->figures[OFL_FIGURE_COPY_START] + UNIT_SECONDS;
-    double part = sqrt((double)streamed * start * s->facts->figures[OFL_FIGURE_LINK] / RING_PIECES);
-    part = fmin(fmax(part, (double)ofl_min_u64(PART_COMMON, streamed / (RING_PIECES * RING_SHARE))), (double)s->largest_part);
-    return part_size_below(s, ofl_max_u64((uint64_t)part, ofl_max_u64(s->smallest_part, OFL_PART_FINE)));
+    double start = s->facts->figures[OFL_FIGURE_COPY_START] + UNIT_SECONDS, share = (double)streamed / (double)s->movable_bytes;
+    double ring = ring_pieces(s, streamed) / s->facts->figures[OFL_FIGURE_LINK], least = INFINITY;
+    uint64_t smallest = ofl_max_u64(OFL_PART_FINE, ofl_min_u64(PART_COMMON, streamed / (RING_PIECES * RING_SHARE)));
+    uint64_t best = s->parts[s->part_count - 1].bytes;
+    for (uint32_t i = 0; i < s->part_count; i++) {
+        double cost = ring * (double)s->parts[i].bytes + share * s->parts[i].units * start;
+        if (s->parts[i].bytes < smallest || cost >= least) continue;
+        least = cost;
+        best = s->parts[i].bytes;
+    }
+    return best;
 }
 
 static void choose_ring(const ofl_plan_search *s, ofl_plan_room *room)
 {
-    uint64_t streamed = s->movable_bytes - room->weights, part = s->wish->cut == OFL_CUT_BYTES ? s->least_ring : best_part(s, streamed);
-    uint64_t wanted = ofl_max_u64(RING_PIECES * part, ofl_min_u64(streamed / RING_STREAMED, 2 * RING_PIECES * part));
-    room->ring = ofl_min_u64(ofl_max_u64(wanted, s->least_ring), room->weights) / OFL_ALIGNMENT_BYTES *
+    uint64_t streamed = s->movable_bytes - room->weights, part = s->wish->cut == OFL_CUT_AUTO ? best_part(s, streamed) : s->least_ring;
+    double pieces = ring_pieces(s, streamed);
+    uint64_t wanted = ofl_max_u64((uint64_t)(pieces * (double)part), ofl_min_u64(streamed / RING_STREAMED, 2 * RING_PIECES * part));
+    room->ring = ofl_min_u64(ofl_max_u64(ofl_plan_align(wanted), s->least_ring), room->weights) / OFL_ALIGNMENT_BYTES *
                  OFL_ALIGNMENT_BYTES; /* before any resident */
     if (s->wish->ring_bytes != 0) room->ring = ofl_plan_align(s->wish->ring_bytes);
-    part = ofl_min_u64(part, room->ring / RING_PIECES);
-    room->part = s->wish->cut == OFL_CUT_AUTO ? ofl_max_u64(part_size_below(s, part), s->smallest_part) : s->smallest_part;
+    part = ofl_min_u64(part, (uint64_t)((double)room->ring / pieces));
+    room->part = s->wish->cut == OFL_CUT_AUTO ? part_size_below(s, part) : s->smallest_part;
 }
 
 /* Whole blocks: what stays of a block makes its piece smaller; two pieces of the share that is streamed. */
@@ -183,8 +276,7 @@ bool ofl_plan_room_of(const ofl_plan_search *s, uint32_t sequences, ofl_plan_roo
         if (s->wish->cut == OFL_CUT_OFF) choose_whole_ring(s, &room);
         else choose_ring(s, &room);
         if (room.ring < s->least_ring && s->wish->cut != OFL_CUT_OFF) return false;
-        uint64_t quantum = ofl_max_u64(1, ofl_min_u64(s->movable_bytes / QUANTA, QUANTUM_MOST));
-        room.resident = room.ring <= room.weights ? (room.weights - room.ring) / quantum * quantum : 0;
+        room.resident = room.ring <= room.weights ? (room.weights - room.ring) / s->quantum * s->quantum : 0;
     } else {
         room.resident = s->movable_bytes;
     }

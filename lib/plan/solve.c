@@ -6,6 +6,7 @@
 
 #define RATE_TOLERANCE 0.001 /* fewer sequences within this of the best are taken */
 #define SMALLER_COST 0.002   /* a part of half the size must be better by this: more units, more calls for the loop */
+#define UNUSED_COST 0.005    /* and one that keeps less than was asked for, too: less memory might then keep more */
 #define BOUND_TOLERANCE 0.002
 #define UNITS_QUICK 4096u
 #define WHOLE_ROUNDS 6
@@ -129,11 +130,13 @@ static ofl_status try_one(const ofl_plan_search *s, ofl_plan_draft *draft, choic
     const ofl_step_estimate *step = &draft->step;
     double halvings = draft->cut.part_bytes != 0 ? log2((double)OFL_PART_LARGEST / (double)draft->cut.part_bytes) : 0;
     double cost = step->step_seconds * (1 + SMALLER_COST * fmax(0, halvings));
+    uint64_t kept = draft->budget.resident_bytes + s->quantum, asked = draft->resident_bytes + s->small_bytes;
+    if (kept < asked) cost *= 1 + UNUSED_COST;
     if (cost >= best->cost) return OFL_OK;
     *best = (choice){draft->cut.part_bytes, draft->ring_bytes, draft->resident_bytes, draft->keep, cost,
                      step->step_seconds, step->bound_seconds, false, false};
     best->compute_bound = step->compute_seconds >= step->link_seconds;
-    best->at_bound = step->step_seconds <= step->bound_seconds * (1 + BOUND_TOLERANCE);
+    best->at_bound = kept >= asked && step->step_seconds <= step->bound_seconds * (1 + BOUND_TOLERANCE);
     return OFL_OK;
 }
 
@@ -193,10 +196,6 @@ static ofl_status try_whole_blocks(const ofl_plan_search *s, const ofl_plan_room
     return status == OFL_OK ? shrink_ring(s, room, draft, best) : status;
 }
 
-/* … 8, 12, 16, 24, 32 … MiB */
-static uint64_t next_larger(uint64_t part) { return part % 3 == 0 ? part / 3 * 4 : part / 2 * 3; }
-static uint64_t next_smaller(uint64_t part) { return part % 3 == 0 ? part / 3 * 2 : part / 4 * 3; }
-
 /* Where the link waits, smaller parts pass through the same ring more evenly; where it never does, larger ones need fewer copies, if the
  * ring then still does. */
 static ofl_status try_other_parts(const ofl_plan_search *s, const ofl_plan_room *room, choice *best)
@@ -205,13 +204,13 @@ static ofl_status try_other_parts(const ofl_plan_search *s, const ofl_plan_room 
     uint64_t least = ofl_max_u64(ofl_max_u64(s->smallest_part, room->part / 2), ofl_min_u64(room->part, OFL_PART_FINE));
     if (best->at_bound && best->compute_bound) return OFL_OK;
     if (best->at_bound) {
-        for (uint64_t part = next_larger(room->part); status == OFL_OK && part <= room->ring / 2 && part <= s->largest_part;
-             part = next_larger(part))
+        for (uint64_t part = ofl_plan_larger_part(s, room->part); status == OFL_OK && part != 0 && part <= room->ring / 2;
+             part = ofl_plan_larger_part(s, part))
             status = try_part(s, room, part, false, best);
         return status;
     }
-    for (uint64_t part = next_smaller(room->part); status == OFL_OK && part >= least;
-         part = next_smaller(part))
+    for (uint64_t part = ofl_plan_smaller_part(s, room->part); status == OFL_OK && part != 0 && part >= least;
+         part = ofl_plan_smaller_part(s, part))
         status = try_part(s, room, part, false, best);
     return status;
 }

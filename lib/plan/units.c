@@ -71,15 +71,34 @@ static bool end_block(cutter *c)
     return true;
 }
 
+/* Rows of a part are a whole number of this many. */
+static uint64_t row_step(uint64_t rows)
+{
+    uint64_t step = ROW_STEP;
+    while (step > 1 && rows / step < STEPS_LEAST) step /= 2;
+    return step;
+}
+
 /* How many parts, and of how many steps of rows in all. */
 static uint64_t part_count(const ofl_plan_tensor *t, uint64_t part_bytes, uint64_t *step_out, uint64_t *steps_out)
 {
-    uint64_t rows = ofl_max_u64(1, part_bytes / t->row_bytes), step = ROW_STEP;
-    while (step > 1 && rows / step < STEPS_LEAST) step /= 2;
+    uint64_t rows = ofl_max_u64(1, part_bytes / t->row_bytes), step = row_step(rows);
     uint64_t steps = t->rows / step + (t->rows % step != 0), each = rows / step;
     *step_out = step;
     *steps_out = steps;
     return steps / each + (steps % each != 0);
+}
+
+uint64_t ofl_plan_parts_of(const ofl_plan_tensor *t, uint64_t part_bytes)
+{
+    uint64_t step, steps;
+    return part_count(t, part_bytes, &step, &steps);
+}
+
+uint64_t ofl_plan_even_part(const ofl_plan_tensor *t, uint64_t parts)
+{
+    uint64_t rows = (t->rows + parts - 1) / parts, step = row_step(rows);
+    return (rows + step - 1) / step * step * t->row_bytes;
 }
 
 static bool push_parts(cutter *c, uint32_t tensor, uint64_t part_bytes)
