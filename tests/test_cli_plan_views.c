@@ -231,6 +231,20 @@ static size_t cell_of(const char *line, const char *what)
     return cells;
 }
 
+/* Doubled counts stand at even distances; the last one of the page need not be twice the one before. */
+static void assert_ticks_are_even(const char *axis)
+{
+    int ticks[64] = {0}, count = 0, cell = 0;
+    for (const char *at = axis; *at != '\0' && count < 64; at++) {
+        if (strncmp(at, "┴", strlen("┴")) == 0) ticks[count++] = cell;
+        cell += ((unsigned char)*at & 0xc0) != 0x80;
+    }
+    assert_true(count > 5);
+    for (int i = 2; i + 1 < count; i++) {
+        if (abs((ticks[i] - ticks[i - 1]) - (ticks[1] - ticks[0])) > 1) fail_msg("%s", axis);
+    }
+}
+
 /* The curve has few lines; the knee stands between the sequences around it. */
 static void the_curve_marks_the_knee(void **state)
 {
@@ -241,6 +255,7 @@ static void the_curve_marks_the_knee(void **state)
     assert_true(knee > 128 && knee < 256);
     char *axis = line_of(output, "          └"), *names = line_of(output, "sequences "), *rates = line_of(output, "tokens/s ");
     assert_int_equal(count_of(axis, "▲"), 1);
+    assert_ticks_are_even(axis);
     assert_true(cell_of(names, " 128 ") < cell_of(axis, "▲"));
     assert_true(cell_of(names, " 256 ") > cell_of(axis, "▲"));
     assert_true(count_of(output, "●") >= 6);
