@@ -317,21 +317,21 @@ static void test_measure(void **state)
 {
     (void)state;
     ofl_model *model = NULL;
-    ofl_compute_point points[20];
-    double attention = 0;
+    ofl_device *device = NULL;
     assert_ok(ofl_model_open(tiny[1].model, &model));
-    for (uint32_t room = 1; room <= 20; room += 19) {
-        uint32_t count = room;
-        assert_app(forward_measure(model, OFL_COMPUTE_F32, 1, 100, points, &count, &attention));
-        assert_true(count >= 1 && count <= room && attention > 0);
-        assert_true(room == 1 || points[count - 1].tokens == 100);
-        for (uint32_t i = 0; i < count; i++) {
-            assert_true(points[i].seconds_per_element > 0 && points[i].seconds_per_element < 1);
-            assert_true(i == 0 || points[i].tokens > points[i - 1].tokens);
-        }
+    assert_ok(ofl_device_open("sim:vram=1MB,h2d=1GB/s", &device));
+    for (uint32_t most = 1; most <= 100; most += 99) {
+        ofl_compute_figures f = {.struct_size = sizeof f};
+        forward_measure_job job = {.model = model, .device = device, .compute_type = OFL_COMPUTE_F32, .kv_type = most == 1 ? OFL_KV_BF16 : OFL_KV_F16,
+                                   .threads = 1, .max_tokens = most, .max_rows = most};
+        assert_app(forward_measure(&job, &f));
+        assert_true(f.attention_seconds_per_kv_token > 0 && f.prefill_attention_seconds_per_kv_token > 0);
+        assert_true(f.points[f.point_count - 1].tokens == most && f.head_points[f.head_point_count - 1].tokens == (most < 64 ? most : 64));
+        for (uint32_t i = 0; i < f.point_count; i++) assert_true(f.points[i].seconds_per_element > 0 && f.points[i].seconds_per_element < 1);
+        job.max_tokens = 0;
+        assert_int_equal(forward_measure(&job, &f), OFL_ERROR_ARGUMENT);
     }
-    uint32_t none = 0;
-    assert_int_equal(forward_measure(model, OFL_COMPUTE_F32, 1, 100, points, &none, &attention), OFL_ERROR_ARGUMENT);
+    ofl_device_close(device);
     ofl_model_destroy(model);
 }
 

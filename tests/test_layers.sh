@@ -17,6 +17,7 @@ check lib/model  "$libc|sys/mman\.h>|cjson/cJSON\.h>|ofload/(model|status)\.h>" 
 check lib/device "$libc|$threads|signal\.h>|sys/prctl\.h>|ofload/(device|status)\.h>|cuda_runtime_api\.h>" 'base/|device/'
 check lib/machine "$libc|$threads|hwloc\.h>|cjson/cJSON\.h>|sys/sysinfo\.h>|ofload/(machine|device|status)\.h>" 'base/|machine/'
 check lib/plan   "$libc|cjson/cJSON\.h>|ofload/(plan|machine|model|status)\.h>" 'base/|plan/'
+check lib/compute "$libc|ofload/(compute|plan|device|status)\.h>" 'base/'
 check lib/engine "$libc|$threads|ofload/(engine|plan|device|model|status)\.h>" 'base/|engine/|plan/ring\.h|machine/locality\.h'
 check lib/front  "$libc|ofload/(front|plan|status)\.h>" 'base/|front/'
 

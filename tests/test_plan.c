@@ -162,6 +162,9 @@ static void test_options_without_effect_are_errors(void **state)
         {.objective = (ofl_objective)7},
         {.kv_type = (ofl_kv_type)77},
         {.host_seconds_per_step = -1},
+        {.host_seconds_per_row = -1},
+        {.head_point_count = 1, .head_points = &(ofl_compute_point){1, 1e-10}}, /* of no effect without the blocks' */
+        {.prefill_attention_seconds_per_kv_token = 1e-9},                       /* likewise without the decoding tokens' */
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         ofl_workload w = wrong[i];

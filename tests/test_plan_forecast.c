@@ -15,6 +15,7 @@ static void test_distinct_experts(void **state)
         ofl_step_shape shape = {.struct_size = sizeof shape, .tokens = rows[i].tokens, .logits_rows = rows[i].tokens};
         ofl_step_rates rates;
         ofl_plan_rates(&facts, &shape, &rates);
+        assert_true(rates.expert_share == ofl_expert_share(8, 2, rows[i].tokens));
         assert_true(rates.expert_share * 8 > rows[i].experts - 0.005 && rates.expert_share * 8 < rows[i].experts + 0.005);
         ofl_unit_load load = {.expert_bytes = 8e9, .expert_elements = 4e9};
         double seconds = ofl_plan_unit_seconds(&rates, &load);
@@ -266,6 +267,42 @@ static void test_error_band(void **state)
     ofl_model_destroy(model);
 }
 
+/* Measured figures: the head's own curve by rows, prompts' attention by what is left of a step beside the decoding tokens, the host by rows. */
+static void test_measured_compute(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(qwen7b());
+    ofl_machine *machine = test_machine(24e9, 12e9, 5e-6, 360e9, 51e12, 0.75e9);
+    const ofl_compute_point blocks[] = {{1, 1e-12}, {1000, 1e-12}}, head[] = {{1, 5e-12}, {101, 25e-12}};
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 512, .sequences = 4, .compute_point_count = 2, .compute_points = blocks,
+                      .attention_seconds_per_kv_token = 4e-7, .host_seconds_per_step = 1e-3};
+    ofl_plan *plain = plan_of(model, machine, &w);
+    w.head_point_count = 2;
+    w.head_points = head;
+    w.prefill_attention_seconds_per_kv_token = 1e-7;
+    w.host_seconds_per_row = 2e-3;
+    ofl_plan *plan = plan_of(model, machine, &w);
+    const double head_elements = 3584.0 * 152064;
+    const struct { uint32_t tokens, rows; uint64_t kv; double more; } cases[] = {
+        {4, 4, 1000, head_elements * (5.6 - 1) * 1e-12 + 4 * 2e-3}, /* all decode */
+        {1000, 0, 1000000, -3e-7 * 1000000},                        /* a prompt's chunk */
+        {1000, 51, 1000000, head_elements * 14e-12 + 51 * 2e-3 - 3e-7 * 949000},
+        {101, 101, 0, head_elements * 24e-12 + 101 * 2e-3},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ofl_step_shape shape = {.struct_size = sizeof shape, .tokens = cases[i].tokens, .logits_rows = cases[i].rows, .kv_tokens = cases[i].kv};
+        ofl_step_estimate a = {.struct_size = sizeof a}, b = a;
+        assert_ok(ofl_plan_estimate_step(plain, &shape, &a));
+        assert_ok(ofl_plan_estimate_step(plan, &shape, &b));
+        double more = b.compute_seconds - a.compute_seconds;
+        assert_true(more > cases[i].more - 1e-9 && more < cases[i].more + 1e-9);
+    }
+    ofl_plan_destroy(plan);
+    ofl_plan_destroy(plain);
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
 static void test_advice_is_computed(void **state)
 {
     (void)state;
@@ -337,7 +374,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_first_token),
     cmocka_unit_test(test_head_computes_by_logits_rows),
     cmocka_unit_test(test_rows_by_sequences),
-    cmocka_unit_test(test_advice_is_computed),
+    cmocka_unit_test(test_measured_compute), cmocka_unit_test(test_advice_is_computed),
     cmocka_unit_test(test_error_band),
     cmocka_unit_test(test_band_and_warning_agree),
     cmocka_unit_test(test_sequences_are_chosen_by_the_timeline),

@@ -73,7 +73,7 @@ static void *input_row(const forward *f, uint64_t token, uint64_t columns)
 }
 
 /* The residual stream's row through the norm, as the next product reads it. The wide buffer is free then. */
-ofl_status forward_normalise_row(void *context, uint32_t thread, uint64_t token)
+static ofl_status normalise_row(void *context, uint32_t thread, uint64_t token)
 {
     forward_run *s = context;
     forward *f = s->f;
@@ -89,7 +89,7 @@ static ofl_status normalise(forward_run *s, ofl_tensor_role role)
 {
     ofl_status status = weights_vector(s->f->walk, tensor_of(s->f->model, s->block, role), s->f->vector);
     s->vector = s->f->vector;
-    return status == OFL_OK ? threads_each(s->f->threads, s->tokens, forward_normalise_row, s) : status;
+    return status == OFL_OK ? threads_each(s->f->threads, s->tokens, normalise_row, s) : status;
 }
 
 /* The walk's next matrix, part by part, times the inputs. */
@@ -123,7 +123,12 @@ static void norm_heads(float *row, uint32_t heads, uint32_t dim, const float *we
     for (uint32_t h = 0; h < heads; h++) rows_norm(row + h * dim, weight, dim, epsilon, row + h * dim);
 }
 
-static void turn_token(const forward_turn *t, const ofl_step_item *item, uint64_t token, uint32_t position)
+typedef struct turning { /* q/k norm, rotation and storing of a block's new keys and values */
+    forward_run *run;
+    const float *q_norm, *k_norm; /* NULL: none */
+} turning;
+
+static void turn_token(const turning *t, const ofl_step_item *item, uint64_t token, uint32_t position)
 {
     forward *f = t->run->f;
     float *queries = f->room.wide + token * ((uint64_t)f->q + 2 * f->kv_row), *keys = queries + f->q;
@@ -136,9 +141,9 @@ static void turn_token(const forward_turn *t, const ofl_step_item *item, uint64_
     kv_store(&f->cache, t->run->block, item->blocks, position, keys, keys + f->kv_row);
 }
 
-ofl_status forward_turn_share(void *context, uint32_t thread, uint64_t index)
+static ofl_status turn_share(void *context, uint32_t thread, uint64_t index)
 {
-    const forward_turn *t = context;
+    const turning *t = context;
     const ofl_step_item *items = t->run->given->items;
     uint64_t token = 0;
     (void)thread;
@@ -157,10 +162,10 @@ static ofl_status head_norm(forward_run *s, ofl_tensor_role role, float *room, c
 static ofl_status turn(forward_run *s)
 {
     float q_norm[KV_MAX_DIM], k_norm[KV_MAX_DIM];
-    forward_turn t = {.run = s};
+    turning t = {.run = s};
     ofl_status status = head_norm(s, OFL_ROLE_ATTN_Q_NORM, q_norm, &t.q_norm);
     if (status == OFL_OK) status = head_norm(s, OFL_ROLE_ATTN_K_NORM, k_norm, &t.k_norm);
-    return status == OFL_OK ? threads_each(s->f->threads, s->given->item_count, forward_turn_share, &t) : status;
+    return status == OFL_OK ? threads_each(s->f->threads, s->given->item_count, turn_share, &t) : status;
 }
 
 static ofl_status attend(forward_run *s)
@@ -198,7 +203,7 @@ static ofl_status attention_block(forward_run *s)
     return status;
 }
 
-ofl_status forward_gate_row(void *context, uint32_t thread, uint64_t token)
+static ofl_status gate_row(void *context, uint32_t thread, uint64_t token)
 {
     forward *f = ((forward_run *)context)->f;
     uint32_t size = f->shape.ffn_size;
@@ -216,14 +221,20 @@ static ofl_status feed_forward_block(forward_run *s)
     ofl_status status = normalise(s, OFL_ROLE_FFN_NORM);
     if (status == OFL_OK) status = multiply(s, s->tokens, OFL_ROLE_OTHER, f->room.wide, row, false);
     if (status == OFL_OK) status = multiply(s, s->tokens, OFL_ROLE_OTHER, f->room.wide + f->shape.ffn_size, row, false);
-    if (status == OFL_OK) status = threads_each(f->threads, s->tokens, forward_gate_row, s);
+    if (status == OFL_OK) status = threads_each(f->threads, s->tokens, gate_row, s);
     if (status == OFL_OK) status = multiply(s, s->tokens, OFL_ROLE_OTHER, f->room.residual, f->shape.hidden_size, true);
     return status;
 }
 
+ofl_status forward_block(forward_run *s)
+{
+    ofl_status status = attention_block(s);
+    return status == OFL_OK ? feed_forward_block(s) : status;
+}
+
 /* Only the rows whose next token is wanted go through the head. The walk goes over its parts in any case: every step reads the same
  * weights. */
-static ofl_status head(forward_run *s)
+ofl_status forward_head(forward_run *s)
 {
     forward *f = s->f;
     uint32_t hidden = f->shape.hidden_size, count = 0;
@@ -246,11 +257,8 @@ static ofl_status run(forward_run *s, const int32_t *ids)
     ofl_status status = embed(s, ids);
     if (status != OFL_OK) return status;
     make_tables(s);
-    for (s->block = 0; s->block < s->f->shape.block_count && status == OFL_OK; s->block++) {
-        status = attention_block(s);
-        if (status == OFL_OK) status = feed_forward_block(s);
-    }
-    if (status == OFL_OK) status = head(s);
+    for (s->block = 0; s->block < s->f->shape.block_count && status == OFL_OK; s->block++) status = forward_block(s);
+    if (status == OFL_OK) status = forward_head(s);
     if (status != OFL_OK) return status;
     status = ofl_engine_step_end(s->f->engine);
     return status == OFL_OK ? OFL_OK : app_forward(status);

@@ -24,9 +24,16 @@ ofl_status forward_step(forward *f, const ofl_step *step, const int32_t *tokens,
 void forward_times_get(const forward *f, forward_times *out);
 uint32_t forward_threads(const forward *f);
 
-/* Measures this machine's compute on this model's shapes and types (random weights, a few blocks' worth, no link) at a few token counts up
- * to max_tokens: the workload's compute_points, ascending; *count_io is the room and then the number. Takes about a second. */
-ofl_status forward_measure(const ofl_model *model, ofl_compute_type compute_type, uint32_t threads, uint32_t max_tokens,
-                           ofl_compute_point *points, uint32_t *count_io, double *attention_seconds_per_kv_token_out);
+/* What is measured: steps of up to max_tokens tokens and max_rows rows of logits. */
+typedef struct forward_measure_job {
+    const ofl_model *model;
+    ofl_device *device; /* its clock */
+    ofl_compute_type compute_type;
+    ofl_kv_type kv_type;
+    uint32_t threads, max_tokens, max_rows;
+} forward_measure_job;
+
+/* Measures this machine's compute for the workload of a plan, on the model's own first blocks and a part of its head. Takes one to two seconds. */
+ofl_status forward_measure(const forward_measure_job *job, ofl_compute_figures *out);
 
 #endif

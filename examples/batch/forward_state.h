@@ -43,20 +43,13 @@ typedef struct forward_run { /* one step under way */
     forward *f;
     const ofl_step *given;
     uint32_t tokens, block;
-    const float *vector; /* the norm of forward_normalise_row */
+    const float *vector; /* the norm that rows go through */
     uint64_t attention_ns;
 } forward_run;
 
-typedef struct forward_turn { /* q/k norm, rotation and storing of a block's new keys and values */
-    forward_run *run;
-    const float *q_norm, *k_norm; /* NULL: none */
-} forward_turn;
-
-/* What is done to the tokens between the products, in the form of threads_each; index: a token, of forward_turn_share a share of the step.
- * normalise: the residual row through the norm to the inputs; gate: gate and up to the inputs. */
-ofl_status forward_normalise_row(void *run, uint32_t thread, uint64_t index);
-ofl_status forward_turn_share(void *turn, uint32_t thread, uint64_t index);
-ofl_status forward_gate_row(void *run, uint32_t thread, uint64_t index);
+/* The block `block` over all tokens of the step; the head over its rows that want logits. The walk stands at their first matrix. */
+ofl_status forward_block(forward_run *s);
+ofl_status forward_head(forward_run *s);
 
 /* Elements of the widest row that a product reads. */
 uint64_t forward_widest(const ofl_model_shape *shape);

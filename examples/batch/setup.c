@@ -11,7 +11,6 @@
 #include "common/cli.h"
 #include "common/plan_file.h"
 
-#define MAX_POINTS 16u
 #define GUESSED_SEQUENCES 512u /* up to where compute is measured when the plan is to choose their number */
 #define GUESSED_CHUNK 512u
 
@@ -29,6 +28,7 @@ struct setup {
     forward *forward;
     uint32_t usable_ids, vocabulary;
     ofl_compute_type compute_type;
+    ofl_compute_figures figures; /* measured */
     int shown_percent;
     double bound_seconds; /* of the steps that ran */
 };
@@ -134,20 +134,31 @@ static ofl_status time_sampler(const setup *s, double temperature, double *out)
 }
 
 /* The compute of this machine on this model, measured; the plan's forecast rests on it. */
-static ofl_status measure_compute(setup *s, ofl_workload *w, ofl_compute_point *points)
+static ofl_status measure_compute(setup *s, ofl_workload *w)
 {
     uint32_t sequences = w->sequences != 0 ? w->sequences : GUESSED_SEQUENCES;
     if (w->sequences == 0 && w->objective == OFL_LATENCY) sequences = 1;
     else if (w->sequences == 0 && w->queue_length < sequences) sequences = (uint32_t)w->queue_length;
-    uint32_t chunk = w->prefill_chunk_tokens != 0 ? w->prefill_chunk_tokens : GUESSED_CHUNK, count = MAX_POINTS;
+    uint32_t chunk = w->prefill_chunk_tokens != 0 ? w->prefill_chunk_tokens : GUESSED_CHUNK;
+    forward_measure_job job = {.model = s->model, .device = s->device, .compute_type = s->compute_type, .kv_type = w->kv_type,
+                               .threads = (uint32_t)s->options->threads, .max_tokens = sequences + chunk, .max_rows = sequences};
     double began = seconds_now();
-    ofl_status status = forward_measure(s->model, s->compute_type, (uint32_t)s->options->threads, sequences + chunk, points, &count,
-                                        &w->attention_seconds_per_kv_token);
+    s->figures.struct_size = sizeof s->figures;
+    ofl_status status = forward_measure(&job, &s->figures);
     if (status != OFL_OK) return status;
-    w->compute_points = points;
-    w->compute_point_count = count;
+    ofl_compute_use(&s->figures, w);
     say(s, "measured this machine's compute for this model in %.1f s\n", seconds_now() - began);
     return OFL_OK;
+}
+
+/* Sampling comes after each step, for each row of logits. */
+static ofl_status measure_sampling(const setup *s, ofl_workload *w, const backend_load *load)
+{
+    double greedy = 0, drawn = 0, share = load->greedy_share;
+    ofl_status status = time_sampler(s, 0, &greedy);
+    if (status == OFL_OK && share < 1) status = time_sampler(s, 1, &drawn);
+    w->host_seconds_per_row = share * greedy + (1 - share) * drawn;
+    return status;
 }
 
 /* Plans for one context; *room_out: tokens of KV in whole blocks. */
@@ -177,22 +188,6 @@ static ofl_status plan_contexts(setup *s, ofl_workload *w, const backend_load *l
         w->sequences = 0;
     }
     return status == OFL_OK && room >= longest ? OFL_OK : try_plan(s, w, longest, &room);
-}
-
-/* Sampling comes after each step; how long it takes depends on the number of sequences, which the plan may choose: so the plan is made twice. */
-static ofl_status make_plan(setup *s, ofl_workload *w, const backend_load *load)
-{
-    double greedy = 0, drawn = 0, share = load->greedy_share;
-    uint64_t asked = w->context_tokens;
-    ofl_plan_settings settled = {.struct_size = sizeof settled};
-    ofl_status status = time_sampler(s, 0, &greedy);
-    if (status == OFL_OK && share < 1) status = time_sampler(s, 1, &drawn);
-    if (status == OFL_OK) status = plan_contexts(s, w, load);
-    if (status != OFL_OK) return status;
-    if (ofl_plan_settings_get(s->plan, &settled) != OFL_OK) return app_forward(ofl_diagnostic_get()->status);
-    w->host_seconds_per_step = settled.sequences * (share * greedy + (1 - share) * drawn);
-    w->context_tokens = asked;
-    return plan_contexts(s, w, load);
 }
 
 /* What was free when the machine was measured, by this program or in its file, may be gone: the plan is for what is there now. What is taken
@@ -230,15 +225,15 @@ static ofl_status plan(void *context, const backend_load *load, const ofl_plan *
 {
     setup *s = context;
     ofl_workload w;
-    ofl_compute_point points[MAX_POINTS];
     ofl_status status = open_machine(s);
     if (status == OFL_OK && s->plan == NULL) {
         status = plan_options_workload(&s->options->plan, &w);
         w.compute_type = s->compute_type;
         if (w.objective == OFL_THROUGHPUT) w.queue_length = load->requests;
-        if (status == OFL_OK) status = measure_compute(s, &w, points);
+        if (status == OFL_OK) status = measure_compute(s, &w);
+        if (status == OFL_OK) status = measure_sampling(s, &w, load);
         if (status == OFL_OK) status = shrink_machine(s);
-        if (status == OFL_OK) status = make_plan(s, &w, load);
+        if (status == OFL_OK) status = plan_contexts(s, &w, load);
     }
     if (status != OFL_OK) return status;
     say_plan(s);

@@ -24,6 +24,7 @@ struct weights {
     uint32_t held; /* unit, or NO_UNIT */
     ofl_view view;
     uint64_t waited_ns;
+    const weights_held *memory; /* not NULL: instead of engine and plan */
 };
 
 static ofl_status count_stops(const ofl_plan *plan, const uint32_t *tensors, uint32_t count, uint32_t *out)
@@ -87,6 +88,20 @@ ofl_status weights_open(const ofl_model *model, const ofl_plan *plan, ofl_engine
     return status;
 }
 
+ofl_status weights_open_held(const ofl_model *model, const weights_held *held, uint32_t count, weights **out)
+{
+    weights *w = calloc(1, sizeof *w);
+    if (w == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "weights: out of host memory; free some");
+    w->model = model;
+    w->memory = held;
+    w->stop_count = count;
+    w->held = NO_UNIT;
+    *out = w;
+    return OFL_OK;
+}
+
+void weights_seek(weights *w, uint32_t at) { w->at = at; }
+
 void weights_close(weights *w)
 {
     if (w == NULL) return;
@@ -144,9 +159,26 @@ static ofl_status find_slice(const weights *w, uint32_t slice, const ofl_view_sl
     return app_fail(OFL_ERROR_INTERNAL, "weights: the engine's unit %u lacks a slice that the plan has", planned.unit);
 }
 
+static ofl_status next_in_memory(const weights *w, weight_part *out)
+{
+    const weights_held *held = &w->memory[w->at];
+    ofl_tensor_info info = {.struct_size = sizeof info};
+    ofl_status status = ofl_model_tensor_get(w->model, held->tensor, &info);
+    if (status != OFL_OK) return app_forward(status);
+    *out = (weight_part){.data = held->data,
+                         .tensor = held->tensor,
+                         .dtype = info.dtype,
+                         .row_first = held->row_first,
+                         .row_count = held->row_count,
+                         .columns = info.dims[0],
+                         .last = true};
+    return OFL_OK;
+}
+
 ofl_status weights_next(weights *w, weight_part *out)
 {
     if (w->at == w->stop_count) return app_fail(OFL_ERROR_STATE, "weights: the step has read all of them");
+    if (w->memory != NULL) return next_in_memory(w, out);
     const stop *s = &w->stops[w->at];
     const ofl_view_slice *seen;
     ofl_status status = hold(w, s->unit);
@@ -164,31 +196,47 @@ ofl_status weights_next(weights *w, weight_part *out)
 
 ofl_status weights_done(weights *w)
 {
+    if (w->memory != NULL) {
+        w->at++;
+        return OFL_OK;
+    }
     const stop *s = &w->stops[w->at++];
     return s->last_of_unit ? let_go(w) : OFL_OK;
+}
+
+static ofl_status vector_in_memory(const weights *w, uint32_t tensor, const void **out)
+{
+    for (uint32_t i = 0; i < w->stop_count; i++) {
+        if (w->memory[i].tensor != tensor) continue;
+        *out = w->memory[i].data;
+        return OFL_OK;
+    }
+    return app_fail(OFL_ERROR_INTERNAL, "weights: tensor %u is not held", tensor);
+}
+
+static ofl_status vector_of_engine(weights *w, uint32_t tensor, const void **out)
+{
+    ofl_slice slice = {.struct_size = sizeof slice};
+    const ofl_view_slice *seen;
+    uint32_t first, count;
+    ofl_status status = ofl_engine_resident(w->engine, tensor, out);
+    if (status != OFL_ERROR_NOT_FOUND) return status == OFL_OK ? OFL_OK : app_forward(status);
+    status = ofl_plan_tensor_slices(w->plan, tensor, &first, &count);
+    if (status == OFL_OK) status = ofl_plan_slice_get(w->plan, first, &slice);
+    if (status != OFL_OK) return app_forward(status);
+    status = hold(w, slice.unit);
+    if (status == OFL_OK) status = find_slice(w, first, &seen);
+    if (status == OFL_OK) *out = seen->data;
+    return status;
 }
 
 ofl_status weights_vector(weights *w, uint32_t tensor, float *to)
 {
     ofl_tensor_info info = {.struct_size = sizeof info};
-    ofl_slice slice = {.struct_size = sizeof slice};
-    const ofl_view_slice *seen;
     const void *data = NULL;
-    uint32_t first, count;
     ofl_status status = ofl_model_tensor_get(w->model, tensor, &info);
     if (status != OFL_OK) return app_forward(status);
-    status = ofl_engine_resident(w->engine, tensor, &data);
-    if (status == OFL_ERROR_NOT_FOUND) {
-        status = ofl_plan_tensor_slices(w->plan, tensor, &first, &count);
-        if (status == OFL_OK) status = ofl_plan_slice_get(w->plan, first, &slice);
-        if (status != OFL_OK) return app_forward(status);
-        status = hold(w, slice.unit);
-        if (status == OFL_OK) status = find_slice(w, first, &seen);
-        if (status != OFL_OK) return status;
-        data = seen->data;
-    } else if (status != OFL_OK) {
-        return app_forward(status);
-    }
-    expand_to_f32(info.dtype, data, info.elements, to);
-    return OFL_OK;
+    status = w->memory != NULL ? vector_in_memory(w, tensor, &data) : vector_of_engine(w, tensor, &data);
+    if (status == OFL_OK) expand_to_f32(info.dtype, data, info.elements, to);
+    return status;
 }

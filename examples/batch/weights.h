@@ -20,6 +20,16 @@ typedef struct weight_part { /* rows of a matrix, readable until weights_done */
 /* tensors: the matrices in the order in which every step reads them. */
 ofl_status weights_open(const ofl_model *model, const ofl_plan *plan, ofl_engine *engine, ofl_device *device, const uint32_t *tensors,
                         uint32_t count, weights **out);
+/* Rows of a matrix, or a whole vector, in the caller's memory. */
+typedef struct weights_held {
+    uint32_t tensor;
+    uint64_t row_first, row_count;
+    const void *data;
+} weights_held;
+
+/* A walk without an engine over what is held, borrowed; each entry is the last part of its matrix. weights_seek: the next entry. */
+ofl_status weights_open_held(const ofl_model *model, const weights_held *held, uint32_t count, weights **out);
+void weights_seek(weights *w, uint32_t at);
 void weights_close(weights *w);
 /* Start of a step: the walk begins anew. */
 void weights_rewind(weights *w);

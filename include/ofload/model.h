@@ -207,6 +207,8 @@ OFL_API ofl_status ofl_model_state_bytes(const ofl_model *model, uint64_t *bytes
  * 0 for a model without experts. Modelled, not measured: real routing is not even. */
 OFL_API ofl_status ofl_model_expert_bytes(const ofl_model *model, uint64_t *bytes_out);
 OFL_API ofl_status ofl_model_expert_bytes_per_step(const ofl_model *model, uint64_t tokens, double *bytes_out);
+/* The share in it: 0 of no tokens, else 1 − (1 − used/count)^tokens; 1 where count or used is 0 or used is not below count. */
+OFL_API double ofl_expert_share(uint32_t count, uint32_t used, double tokens);
 
 /* GGUF metadata. For other formats every key is OFL_ERROR_NOT_FOUND; read config.json and tokenizer.json in ofl_model_path. */
 typedef enum ofl_metadata_kind {

@@ -30,7 +30,8 @@ typedef enum ofl_cut {
 typedef enum ofl_compute_type { OFL_COMPUTE_BF16, OFL_COMPUTE_F32 } ofl_compute_type;
 
 /* One measured point of the compute: at `tokens` tokens in a step, seconds per weight element read (products, with expansion of stored
- * types). */
+ * types and all else that grows with the tokens but not with their context). Between points straight lines; below the first its figure,
+ * beyond the last time grows with the tokens. */
 typedef struct ofl_compute_point { double tokens; double seconds_per_element; } ofl_compute_point;
 
 typedef struct ofl_workload {
@@ -52,11 +53,16 @@ typedef struct ofl_workload {
     ofl_compute_type compute_type; /* what weights are expanded to before a product */
     uint32_t compute_point_count;  /* measured compute; 0: from the machine's rates */
     const ofl_compute_point *compute_points; /* ascending tokens; borrowed for the call */
-    /* measured: seconds per (query token × context token), all layers; 0: from the machine's rates */
+    /* measured: seconds per (query token × context token), all layers, of a token that decodes; 0: from the machine's rates */
     double attention_seconds_per_kv_token;
     /* between the last release of a step and the first acquire of the next: sampling, scheduling */
     double host_seconds_per_step;
     uint64_t ring_bytes;           /* 0: chosen */
+    uint32_t head_point_count;     /* with compute_points; 0: they count for the head too */
+    const ofl_compute_point *head_points; /* of the output head, tokens: rows of logits; ascending, borrowed for the call */
+    /* With attention_seconds_per_kv_token. A step counts as many decoding tokens as rows of logits, and its context evenly by tokens. */
+    double prefill_attention_seconds_per_kv_token; /* of tokens that share a sequence, and so its keys and values; 0: as those that decode */
+    double host_seconds_per_row;   /* as host_seconds_per_step, for each row of logits: sampling */
 } ofl_workload;
 
 typedef struct ofl_budget {

@@ -3,13 +3,12 @@
 
 #include <math.h>
 
-/* 1 − (1 − k/E)^n, without losing the small ones: a model may have thousands of experts. */
-static double share_read(const ofl_model_shape *shape, uint64_t tokens)
+/* Without losing the small ones: a model may have thousands of experts. */
+double ofl_expert_share(uint32_t count, uint32_t used, double tokens)
 {
-    if (tokens == 0) return 0;
-    if (shape->expert_count == 0 || shape->expert_used_count == 0 || shape->expert_used_count >= shape->expert_count) return 1;
-    double used = (double)shape->expert_used_count / (double)shape->expert_count;
-    return -expm1((double)tokens * log1p(-used));
+    if (!(tokens > 0)) return 0;
+    if (count == 0 || used == 0 || used >= count) return 1;
+    return -expm1(tokens * log1p(-(double)used / count));
 }
 
 ofl_status ofl_model_expert_bytes(const ofl_model *model, uint64_t *bytes_out)
@@ -28,6 +27,6 @@ ofl_status ofl_model_expert_bytes_per_step(const ofl_model *model, uint64_t toke
     uint64_t stored = 0;
     if (bytes_out == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "expert bytes: no place for the result given");
     ofl_status status = ofl_model_expert_bytes(model, &stored);
-    if (status == OFL_OK) *bytes_out = (double)stored * share_read(&model->shape, tokens);
+    if (status == OFL_OK) *bytes_out = (double)stored * ofl_expert_share(model->shape.expert_count, model->shape.expert_used_count, (double)tokens);
     return status;
 }

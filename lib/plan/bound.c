@@ -76,9 +76,10 @@ static void tell_link(telling *t, const ofl_plan_facts *facts, const ofl_plan_dr
 }
 
 /* The longest computation that frees nothing of the ring: a unit with the resident ones before it. */
-static double longest_hold(const ofl_plan_facts *facts, const ofl_plan_cut *cut, const ofl_unit **at)
+static double longest_hold(const ofl_plan_facts *facts, const ofl_plan_draft *draft, const ofl_unit **at)
 {
-    double longest = 0, run = facts->host_seconds;
+    const ofl_plan_cut *cut = &draft->cut;
+    double longest = 0, run = ofl_plan_host_seconds(facts, draft->shape.logits_rows);
     for (uint64_t i = cut->unit_count; i-- > 0 && cut->units[i].piece_bytes == 0;) run += cut->units[i].compute_seconds;
     for (uint64_t i = 0; i < cut->unit_count; i++) {
         run += cut->units[i].compute_seconds;
@@ -96,7 +97,7 @@ static void tell_stalls(telling *t, const ofl_plan_facts *facts, const ofl_plan_
     uint64_t pieces = 0;
     for (uint64_t i = 0; i < draft->piece_count; i++) pieces += draft->pieces[i].bytes;
     double ring = pieces != 0 ? step->link_seconds * (double)draft->budget.ring_bytes / (double)pieces : 0;
-    double hold = longest_hold(facts, &draft->cut, &unit);
+    double hold = longest_hold(facts, draft, &unit);
     if (!is_told(t, step->step_seconds - step->bound_seconds)) return;
     tell(t, "link and compute wait for each other %s", seconds_text(step->step_seconds - step->bound_seconds).text);
     if (unit != NULL && hold > 0.5 * ring)

@@ -66,7 +66,7 @@ ofl_status ofl_check_compute(const ofl_checking *c)
     const ofl_plan_cut *cut = &plan->draft.cut;
     ofl_step_shape shape = ofl_plan_decode_shape(&plan->draft.settings, plan->draft.settings.sequences);
     ofl_step_rates rates;
-    double sum = plan->facts.host_seconds;
+    double sum = ofl_plan_host_seconds(&plan->facts, shape.logits_rows);
     ofl_status status = check_attention(c);
     ofl_plan_rates(&plan->facts, &shape, &rates);
     for (uint64_t i = 0; i < cut->unit_count && status == OFL_OK; i++) {
@@ -161,7 +161,7 @@ static double replay_step(replay *r, double now)
         r->flying--;
         while (send(r, now)) {}
     }
-    return now + r->plan->facts.host_seconds;
+    return now + ofl_plan_host_seconds(&r->plan->facts, r->plan->draft.settings.sequences);
 }
 
 /* The mean of the later half of some steps. */
@@ -180,7 +180,7 @@ static double replay_steps(replay *r)
 ofl_status ofl_check_replay(const ofl_plan *plan, double *step_seconds_out)
 {
     const ofl_plan_cut *cut = &plan->draft.cut;
-    double compute = plan->facts.host_seconds, link = 0;
+    double compute = ofl_plan_host_seconds(&plan->facts, plan->draft.settings.sequences), link = 0;
     uint32_t *order = ofl_alloc(cut->unit_count, sizeof *order);
     replay r = {.plan = plan, .order = order};
     r.copy = ofl_alloc(cut->unit_count, sizeof *r.copy);

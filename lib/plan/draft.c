@@ -83,7 +83,7 @@ ofl_status ofl_plan_draft_estimate(const ofl_plan_facts *facts, const ofl_plan_d
     ofl_timeline_input input = {
         .pieces = draft->pieces, .piece_count = draft->piece_count, .lead = seconds, .own = seconds + draft->piece_count};
     input.tail = split_compute(draft, &rates, seconds, seconds + draft->piece_count);
-    input.host = facts->host_seconds;
+    input.host = ofl_plan_host_seconds(facts, shape->logits_rows);
     input.ring_bytes = draft->budget.ring_bytes;
     ofl_status status = ofl_plan_timeline(&input, out);
     ofl_free(seconds);

@@ -36,7 +36,7 @@ static void open_exact(exact *e)
     }
     for (ofl_tier tier = OFL_TIER_PINNED; tier <= OFL_TIER_FILE; tier++) e->rate = ofl_larger(e->rate, ofl_plan_tier_rate(e->facts, tier));
     for (uint64_t i = 0; i < cut->unit_count; i++) e->compute += cut->units[i].compute_seconds;
-    e->compute += e->facts->host_seconds;
+    e->compute += ofl_plan_host_seconds(e->facts, e->draft->shape.logits_rows);
 }
 
 static uint32_t mask_now(const exact *e)

@@ -12,6 +12,7 @@ void ofl_plan_facts_clear(ofl_plan_facts *facts)
     ofl_free(facts->names);
     ofl_free(facts->tensors);
     ofl_free(facts->points);
+    ofl_free(facts->head_points);
     memset(facts, 0, sizeof *facts);
 }
 
@@ -136,18 +137,32 @@ static ofl_status check_headroom(const ofl_workload *job)
     return OFL_OK;
 }
 
+static ofl_status check_curve(const ofl_compute_point *points, uint32_t count, const char *what)
+{
+    if (count != 0 && points == NULL) return refuse(what, "a count but no points");
+    for (uint32_t i = 0; i < count; i++) {
+        if (!(isfinite(points[i].tokens) && isfinite(points[i].seconds_per_element)) || points[i].tokens <= 0 ||
+            points[i].seconds_per_element <= 0)
+            return refuse(what, "tokens and seconds must be above 0");
+        if (i > 0 && points[i].tokens <= points[i - 1].tokens) return refuse(what, "tokens must ascend");
+    }
+    return OFL_OK;
+}
+
+static bool is_time(double seconds) { return isfinite(seconds) && seconds >= 0; }
+
 static ofl_status check_points(const ofl_workload *job)
 {
-    if (job->compute_point_count != 0 && job->compute_points == NULL) return refuse("measured compute", "a count but no points");
-    for (uint32_t i = 0; i < job->compute_point_count; i++) {
-        const ofl_compute_point *point = &job->compute_points[i];
-        if (!(isfinite(point->tokens) && isfinite(point->seconds_per_element)) || point->tokens <= 0 || point->seconds_per_element <= 0)
-            return refuse("measured compute", "tokens and seconds must be above 0");
-        if (i > 0 && point->tokens <= point[-1].tokens) return refuse("measured compute", "tokens must ascend");
-    }
-    if (!(isfinite(job->attention_seconds_per_kv_token) && job->attention_seconds_per_kv_token >= 0))
+    ofl_status status = check_curve(job->compute_points, job->compute_point_count, "measured compute");
+    if (status == OFL_OK) status = check_curve(job->head_points, job->head_point_count, "measured head");
+    if (status != OFL_OK) return status;
+    if (job->head_point_count != 0 && job->compute_point_count == 0)
+        return refuse("measured head", "it has no effect without measured compute of the blocks; give both");
+    if (!is_time(job->attention_seconds_per_kv_token) || !is_time(job->prefill_attention_seconds_per_kv_token))
         return refuse("attention time", "no time");
-    if (!(isfinite(job->host_seconds_per_step) && job->host_seconds_per_step >= 0)) return refuse("host time per step", "no time");
+    if (job->attention_seconds_per_kv_token == 0 && job->prefill_attention_seconds_per_kv_token != 0)
+        return refuse("attention time", "that of prompts has no effect without that of decoding tokens; give both");
+    if (!is_time(job->host_seconds_per_step) || !is_time(job->host_seconds_per_row)) return refuse("host time per step", "no time");
     return OFL_OK;
 }
 
@@ -177,15 +192,24 @@ static ofl_status check_job(const ofl_workload *job)
     return status == OFL_OK ? check_points(job) : status;
 }
 
+static bool keep_curve(const ofl_compute_point *points, uint64_t count, ofl_compute_point **out)
+{
+    *out = ofl_alloc(count, sizeof **out);
+    if (*out != NULL && count != 0) memcpy(*out, points, count * sizeof **out);
+    return *out != NULL;
+}
+
 static ofl_status keep_compute(ofl_plan_facts *facts, const ofl_workload *job)
 {
     facts->attention_seconds = job->attention_seconds_per_kv_token;
+    facts->prefill_seconds = job->prefill_attention_seconds_per_kv_token;
     facts->host_seconds = job->host_seconds_per_step;
+    facts->row_seconds = job->host_seconds_per_row;
     facts->point_count = job->compute_point_count;
-    facts->points = ofl_alloc(job->compute_point_count, sizeof *facts->points);
-    if (facts->points == NULL) return no_memory();
-    if (job->compute_point_count != 0) memcpy(facts->points, job->compute_points, job->compute_point_count * sizeof *facts->points);
-    return OFL_OK;
+    facts->head_point_count = job->head_point_count;
+    bool good = keep_curve(job->compute_points, facts->point_count, &facts->points) &&
+                keep_curve(job->head_points, facts->head_point_count, &facts->head_points);
+    return good ? OFL_OK : no_memory();
 }
 
 static uint64_t headroom(const ofl_workload *job, double vram)

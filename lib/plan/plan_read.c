@@ -127,23 +127,33 @@ static void read_machine(reader *r)
         ofl_read_refuse(&r->json, "the machine's memory is beyond 2^53 bytes");
 }
 
-static void read_points(reader *r, const cJSON *workload)
+static void read_curve(reader *r, const cJSON *workload, const char *key, ofl_compute_point **points_out, uint64_t *count_out)
 {
-    ofl_plan_facts *f = &r->plan->facts;
-    const cJSON *array = ofl_read_member(&r->json, workload, "compute_points", 1), *item;
+    const cJSON *array = ofl_read_member(&r->json, workload, key, 1), *item;
     if (r->json.status != OFL_OK) return;
-    f->points = ofl_alloc((uint64_t)cJSON_GetArraySize(array), sizeof *f->points);
-    if (f->points == NULL) ofl_read_no_memory(&r->json);
+    ofl_compute_point *points = *points_out = ofl_alloc((uint64_t)cJSON_GetArraySize(array), sizeof *points);
+    if (points == NULL) ofl_read_no_memory(&r->json);
     cJSON_ArrayForEach(item, array)
     {
         if (r->json.status != OFL_OK) return;
-        ofl_compute_point *p = &f->points[f->point_count];
+        ofl_compute_point *p = &points[*count_out];
         p->tokens = ofl_read_real(&r->json, item, "tokens");
         p->seconds_per_element = ofl_read_real(&r->json, item, "seconds_per_element");
-        if (!(p->tokens > (f->point_count ? p[-1].tokens : 0)) || !(p->seconds_per_element > 0))
+        if (!(p->tokens > (*count_out ? p[-1].tokens : 0)) || !(p->seconds_per_element > 0))
             ofl_read_refuse(&r->json, "compute points do not ascend");
-        f->point_count++;
+        (*count_out)++;
     }
+}
+
+static void read_compute(reader *r, const cJSON *workload)
+{
+    ofl_plan_facts *f = &r->plan->facts;
+    read_curve(r, workload, "compute_points", &f->points, &f->point_count);
+    read_curve(r, workload, "head_points", &f->head_points, &f->head_point_count);
+    f->attention_seconds = ofl_read_real(&r->json, workload, "attention_seconds_per_kv_token");
+    f->prefill_seconds = ofl_read_real(&r->json, workload, "prefill_attention_seconds_per_kv_token");
+    f->host_seconds = ofl_read_real(&r->json, workload, "host_seconds_per_step");
+    f->row_seconds = ofl_read_real(&r->json, workload, "host_seconds_per_row");
 }
 
 static void read_workload(reader *r)
@@ -162,9 +172,7 @@ static void read_workload(reader *r)
     s->kv_block_tokens = ofl_read_count(&r->json, o, "kv_block_tokens");
     s->part_bytes = ofl_read_size(&r->json, o, "part_bytes");
     s->copy_bytes = ofl_read_size(&r->json, o, "copy_bytes");
-    r->plan->facts.attention_seconds = ofl_read_real(&r->json, o, "attention_seconds_per_kv_token");
-    r->plan->facts.host_seconds = ofl_read_real(&r->json, o, "host_seconds_per_step");
-    read_points(r, o);
+    read_compute(r, o);
     if (r->json.status == OFL_OK && (s->context_tokens == 0 || s->sequences == 0 || s->prefill_chunk_tokens == 0 ||
                                 s->tokens_per_step_cap < s->sequences || s->kv_block_tokens != OFL_KV_BLOCK_TOKENS || s->copy_bytes == 0))
         ofl_read_refuse(&r->json, "the workload contradicts itself");

@@ -43,9 +43,10 @@ typedef struct ofl_plan_facts {
     uint64_t kv_bytes_per_token, state_bytes;
     double figures[OFL_FIGURE_COUNT];
     ofl_source sources[OFL_FIGURE_COUNT];
-    ofl_compute_point *points;
-    uint64_t point_count;
-    double attention_seconds, host_seconds;
+    ofl_compute_point *points, *head_points;
+    uint64_t point_count, head_point_count;
+    /* attention's per context token of a decoding token and of one of a prompt; the host's per step and row of logits */
+    double attention_seconds, prefill_seconds, host_seconds, row_seconds;
     uint64_t headroom_bytes;
 } ofl_plan_facts;
 
@@ -167,6 +168,11 @@ typedef struct ofl_step_rates {
 } ofl_step_rates;
 void ofl_plan_rates(const ofl_plan_facts *facts, const ofl_step_shape *shape, ofl_step_rates *out);
 double ofl_plan_unit_seconds(const ofl_step_rates *rates, const ofl_unit_load *load);
+/* Between a step with so many rows of logits and the next. */
+static inline double ofl_plan_host_seconds(const ofl_plan_facts *facts, uint32_t rows)
+{
+    return facts->host_seconds + rows * facts->row_seconds;
+}
 
 /* place.c: marks slices OFL_TIER_DEVICE or OFL_TIER_PINNED and lays the pieces out. room: for movable slices, with alignment.
  * OFL_NOT_READY (no sentence): what must stay is more than the room. */

@@ -90,18 +90,26 @@ static void write_machine(ofl_json_text *t, const ofl_plan_facts *facts)
     ofl_json_close(t, '{');
 }
 
-static void write_compute(ofl_json_text *t, const ofl_plan_facts *facts)
+static void write_curve(ofl_json_text *t, const char *key, const ofl_compute_point *points, uint64_t count)
 {
-    ofl_json_open(t, "compute_points", '[');
-    for (uint64_t i = 0; i < facts->point_count; i++) {
+    ofl_json_open(t, key, '[');
+    for (uint64_t i = 0; i < count; i++) {
         ofl_json_open(t, NULL, '{');
-        ofl_json_put_double(t, "tokens", facts->points[i].tokens);
-        ofl_json_put_double(t, "seconds_per_element", facts->points[i].seconds_per_element);
+        ofl_json_put_double(t, "tokens", points[i].tokens);
+        ofl_json_put_double(t, "seconds_per_element", points[i].seconds_per_element);
         ofl_json_close(t, '{');
     }
     ofl_json_close(t, '[');
+}
+
+static void write_compute(ofl_json_text *t, const ofl_plan_facts *facts)
+{
+    write_curve(t, "compute_points", facts->points, facts->point_count);
+    write_curve(t, "head_points", facts->head_points, facts->head_point_count);
     ofl_json_put_double(t, "attention_seconds_per_kv_token", facts->attention_seconds);
+    ofl_json_put_double(t, "prefill_attention_seconds_per_kv_token", facts->prefill_seconds);
     ofl_json_put_double(t, "host_seconds_per_step", facts->host_seconds);
+    ofl_json_put_double(t, "host_seconds_per_row", facts->row_seconds);
 }
 
 static void write_workload(ofl_json_text *t, const ofl_plan *plan)

@@ -290,7 +290,7 @@ static double compute_seconds(const ofl_plan_search *s, uint32_t sequences)
     ofl_step_shape shape = ofl_plan_decode_shape(&s->settings, sequences);
     ofl_plan_rates(s->facts, &shape, &rates);
     return ofl_plan_unit_seconds(&rates, &s->block) + ofl_plan_unit_seconds(&rates, &s->head) +
-           rates.attention * s->facts->shape.block_count + s->facts->host_seconds;
+           rates.attention * s->facts->shape.block_count + ofl_plan_host_seconds(s->facts, sequences);
 }
 
 double ofl_plan_coarse_step(const ofl_plan_search *s, uint32_t sequences)

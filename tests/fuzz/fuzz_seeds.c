@@ -362,6 +362,8 @@ static void plans(void)
     w.objective = OFL_THROUGHPUT;
     w.compute_point_count = OFL_COUNT_OF(points);
     w.compute_points = points;
+    w.head_point_count = 1;
+    w.head_points = points;
     plan_seed(model, machine, &w, "throughput");
     assert_ok(ofl_machine_assume(narrow));
     machine_seed(narrow, "assumed");
