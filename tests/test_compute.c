@@ -1,5 +1,5 @@
-/* Timing the caller's computation: on the virtual clock known seconds go in, the same figures come out, and a plan made from them foretells the
- * run. */
+/* Timing the caller's computation: on the virtual clock known seconds go in, the same figures come out, and a plan made from them
+ * foretells the run. */
 #include "support/engine_fixture.h"
 
 #include <math.h>
@@ -52,8 +52,8 @@ static ofl_status pass_time(void *context, const ofl_compute_run *run)
 static ofl_compute_probe probe_of(truth *t)
 {
     return (ofl_compute_probe){.struct_size = sizeof(ofl_compute_probe), .block_count = FIXTURE_BLOCKS, .run = pass_time, .context = t,
-                               .stream = t->stream, .block_elements = BLOCK_ELEMENTS, .head_elements = HEAD_ELEMENTS, .max_tokens = 300, .max_rows = 40,
-                               .context_tokens = 256};
+                               .stream = t->stream, .block_elements = BLOCK_ELEMENTS, .head_elements = HEAD_ELEMENTS,
+                               .max_tokens = 300, .max_rows = 40, .context_tokens = 256};
 }
 
 static int near(double a, double b, double share) { return fabs(a - b) <= share * fabs(b); }
@@ -94,8 +94,8 @@ static ofl_plan *plan_from(const ofl_compute_figures *figures, const ofl_model *
 {
     ofl_machine *machine;
     ofl_plan *plan;
-    ofl_workload w = {.struct_size = sizeof w, .context_tokens = CONTEXT, .sequences = SEQUENCES, .prefill_chunk_tokens = 16, .cut = OFL_CUT_BYTES,
-                      .part_bytes = 96 * 1024, .force_headroom = 1, .compute_type = OFL_COMPUTE_F32, .host_seconds_per_row = 4e-5};
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = CONTEXT, .sequences = SEQUENCES, .prefill_chunk_tokens = 16,
+                      .cut = OFL_CUT_BYTES, .part_bytes = 96 * 1024, .force_headroom = 1, .compute_type = OFL_COMPUTE_F32, .host_seconds_per_row = 4e-5};
     ofl_compute_use(figures, &w);
     assert_ok(ofl_machine_create("simulated", &machine));
     assert_ok(ofl_machine_set(machine, OFL_FIGURE_VRAM, (double)vram, OFL_SOURCE_GIVEN));
@@ -168,8 +168,8 @@ static void test_forecast_is_the_run(void **state)
         assert_ok(ofl_plan_estimate_step(plan, &shape, &estimate));
         double measured = measured_step(plan, model.model, t.device, shape.kv_tokens);
         if (!near(estimate.step_seconds, measured, 0.005))
-            fail_msg("case %u: foretold %g ms (compute %g, link %g), measured %g ms", i, estimate.step_seconds * 1e3, estimate.compute_seconds * 1e3,
-                     estimate.link_seconds * 1e3, measured * 1e3);
+            fail_msg("case %u: foretold %g ms (compute %g, link %g), measured %g ms", i, estimate.step_seconds * 1e3,
+                     estimate.compute_seconds * 1e3, estimate.link_seconds * 1e3, measured * 1e3);
         ofl_plan_destroy(plan);
         ofl_device_close(t.device);
     }

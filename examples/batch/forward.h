@@ -33,7 +33,8 @@ typedef struct forward_measure_job {
     uint32_t threads, max_tokens, max_rows;
 } forward_measure_job;
 
-/* Measures this machine's compute for the workload of a plan, on the model's own first blocks and a part of its head. Takes one to two seconds. */
+/* Measures this machine's compute for the workload of a plan, on the model's own first blocks and a part of its head. Takes one to two
+ * seconds. */
 ofl_status forward_measure(const forward_measure_job *job, ofl_compute_figures *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* Times what a step does, before there is a plan: the step's own code on the model's own first blocks and a piece of its head, held in memory
- * without an engine. */
+/* Times what a step does, before there is a plan: the step's own code on the model's own first blocks and a piece of its head, held in
+ * memory without an engine. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -97,8 +97,10 @@ static ofl_status hold_head(bench *b)
 /* Vectors have one row. */
 static ofl_status hold_vectors(bench *b)
 {
-    static const ofl_tensor_role roles[VECTORS_MOST] = {OFL_ROLE_ATTN_NORM,   OFL_ROLE_FFN_NORM,    OFL_ROLE_ATTN_Q_NORM, OFL_ROLE_ATTN_K_NORM,
-                                                        OFL_ROLE_ATTN_Q_BIAS, OFL_ROLE_ATTN_K_BIAS, OFL_ROLE_ATTN_V_BIAS, OFL_ROLE_OUTPUT_NORM};
+    static const ofl_tensor_role roles[VECTORS_MOST] = {
+        OFL_ROLE_ATTN_NORM,   OFL_ROLE_FFN_NORM,    OFL_ROLE_ATTN_Q_NORM, OFL_ROLE_ATTN_K_NORM,
+        OFL_ROLE_ATTN_Q_BIAS, OFL_ROLE_ATTN_K_BIAS, OFL_ROLE_ATTN_V_BIAS, OFL_ROLE_OUTPUT_NORM,
+    };
     ofl_status status = OFL_OK;
     for (uint32_t i = 0; i <= b->blocks && status == OFL_OK; i++) {
         uint32_t block = i < b->blocks ? i : b->f.shape.block_count;
@@ -195,7 +197,8 @@ static ofl_status set_up(bench *b)
     held.block_count = b->blocks;
     status = weights_open_held(f->model, b->held, b->held_count, &f->walk);
     if (status == OFL_OK) status = kv_init(&f->cache, b->kv_type, &held, KV_BLOCK_TOKENS, f->kv_memory, b->kv_bytes);
-    return status == OFL_OK ? matmul_open(f->settings.compute_type, f->threads, f->room.workspace, b->workspace_bytes, &f->products) : status;
+    if (status != OFL_OK) return status;
+    return matmul_open(f->settings.compute_type, f->threads, f->room.workspace, b->workspace_bytes, &f->products);
 }
 
 /* Numbers as lively as those of a step: some products and exponents take longer for numbers near 0. */

@@ -42,13 +42,13 @@ typedef struct ofl_compute_probe {
     ofl_status (*run)(void *context, const ofl_compute_run *run);
     void *context;
     ofl_stream *stream;      /* NULL: the call returns when all is computed */
-    double block_elements;   /* weight elements (rows × columns of the matrices) that a run of a block reads; where they differ: the mean */
+    double block_elements;   /* weight elements (rows × columns of matrices) that a run of a block reads; where blocks differ: the mean */
     double head_elements;    /* likewise; 0: the head is not measured */
     uint32_t max_tokens;     /* most tokens in a step, of prompts and of answers */
     uint32_t max_rows;       /* most rows of logits */
-    uint32_t context_tokens; /* most of a sequence, 64 or more; attention is measured up to there, and grows evenly beyond; some 500 are enough */
+    uint32_t context_tokens; /* most of a sequence, 64 or more: attention is measured up to there and grows evenly beyond; 500 are enough */
     uint32_t token_step;     /* products take so many tokens at a time, so time steps up after each multiple; 0 or 1: it does not */
-    double seconds;          /* about how long it may take; 0: 1.5. Each run is timed at least 3 and at most 15 times, the median counts */
+    double seconds;          /* about how long it may take; 0: 1.5. Each run is timed 3 to 9 times, the median counts */
 } ofl_compute_probe;
 
 typedef struct ofl_compute_figures {

@@ -1,7 +1,7 @@
 /* libofload: models bigger than the GPU's memory, at full precision. All headers.
  *
- * Reading order: model → machine → plan → engine; compute and front beside it; device below. Objects are opaque handles; *_get, *_count and *_name
- * calls read and may be made from several threads on a finished object; create/open/make/close/destroy, submit/next_step/commit and
+ * Reading order: model → machine → plan → engine; compute and front beside it; device below. Objects are opaque handles; *_get, *_count and
+ * *_name calls read and may be made from several threads on a finished object; create/open/make/close/destroy, submit/next_step/commit and
  * acquire/release modify and belong to one thread at a time.
  * Outputs are written on success alone; a handle's place is NULL after a failure. *_destroy and *_close take NULL.
  * Structs that callers fill start with struct_size = sizeof(the struct), the rest zero: zero is the default. */

@@ -7,10 +7,10 @@
 #include "base/base.h"
 
 #define ROUNDS_LEAST 3u
-#define ROUNDS_MOST 15u
+#define ROUNDS_MOST 9u
 #define SECONDS 1.5
-#define SAMPLE_SECONDS 4e-3  /* a sample is at least this long, … */
-#define SAMPLE_RUNS 8u       /* … or so many runs */
+#define SAMPLE_SECONDS 3e-3  /* a sample is at least this long, … */
+#define SAMPLE_RUNS 6u       /* … or so many runs */
 #define LONG_RUN 8e-3        /* takes no notice of what ran before it */
 #define DECODING_MOST 64u    /* tokens that decode where the number of tokens is looked at, … */
 #define SHARE 32u            /* … tokens of the others' sequences, … */
@@ -163,8 +163,8 @@ static ofl_status time_round(const bench *b, double *at)
     return status == OFL_OK ? time_samples(b, b->attention, ATTENTION_RUNS, &at) : status;
 }
 
-/* One round after the other over all, so that a disturbance does not hit one count alone. The first one warms up, the second one tells how many
- * there is time for. */
+/* One round after the other over all, so that a disturbance does not hit one count alone. The first one warms up, the second one tells how
+ * many there is time for. */
 static ofl_status time_all(bench *b)
 {
     uint32_t count = b->block_count + b->head_count + ATTENTION_RUNS;
