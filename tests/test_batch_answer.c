@@ -112,6 +112,7 @@ static void test_any_bytes_end_valid(void **state)
         assert_ok(answer_finish(&whole));
         assert_ok(answer_finish(&cut));
         assert_true(utf8_valid(whole.text, whole.bytes));
+        if (whole.bytes != 0) assert_null(memchr(whole.text, '\0', whole.bytes));
         assert_int_equal(whole.bytes, cut.bytes);
         if (cut.bytes != 0) assert_memory_equal(whole.text, cut.text, cut.bytes);
         answer_free(&whole);

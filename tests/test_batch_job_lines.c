@@ -44,7 +44,17 @@ static const case_of bad[] = {
     {BODY("{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"tool_calls\":[{}]}]}"), "unsupported_parameter", "body.messages[0]",
      "tool_calls"},
     {CHAT(",\"stream\":true"), "unsupported_parameter", "body.stream", "stream"},
-    {CHAT(",\"logprobs\":true"), "unsupported_parameter", "body.logprobs", "logprobs"},
+    {CHAT(",\"logprobs\":3"), "invalid_request", "body.logprobs", "true or false"},
+    {CHAT(",\"logprobs\":true,\"top_logprobs\":21"), "invalid_request", "body.top_logprobs", "0 to 20"},
+    {CHAT(",\"logprobs\":true,\"top_logprobs\":1.5"), "invalid_request", "body.top_logprobs", "whole"},
+    {CHAT(",\"top_logprobs\":2"), "invalid_request", "body.top_logprobs", "true beside it"},
+    {CHAT(",\"logprobs\":false,\"top_logprobs\":2"), "invalid_request", "body.top_logprobs", "true beside it"},
+    {"{\"custom_id\":\"c\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"a\",\"logprobs\":6}}", "invalid_request", "body.logprobs",
+     "0 to 5"},
+    {"{\"custom_id\":\"c\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"a\",\"logprobs\":true}}", "invalid_request", "body.logprobs",
+     "0 to 5"},
+    {"{\"custom_id\":\"c\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"a\",\"top_logprobs\":2}}", "unsupported_parameter",
+     "body.top_logprobs", "logprobs"},
     {CHAT(",\"tools\":[{}]"), "unsupported_parameter", "body.tools", "tools"},
     {CHAT(",\"response_format\":{\"type\":\"json_object\"}"), "unsupported_parameter", "body.response_format", "text"},
     {CHAT(",\"frequency_penalty\":0.5"), "unsupported_parameter", "body.frequency_penalty", "only 0"},
@@ -98,6 +108,9 @@ static void test_good_lines(void **state)
         BODY("{\"messages\":[{\"role\":\"system\",\"content\":\"a\",\"name\":\"x\"},{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":"
              "\"b\"},{\"type\":\"text\",\"text\":\"c\"}]}]}"),
         "{\"custom_id\":\"\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":[\"a\"],\"echo\":false,\"best_of\":1}}  ",
+        "{\"custom_id\":\"\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"a\",\"top_logprobs\":0,\"logprobs\":5}}",
+        CHAT(",\"top_logprobs\":20,\"logprobs\":true"),
+        CHAT(",\"logprobs\":false,\"top_logprobs\":0"),
     };
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         request r;
@@ -226,8 +239,8 @@ static void test_records_escape_everything(void **state)
     char text[200];
     size_t bytes = 0;
     for (int c = 0; c < 0x80; c++) text[bytes++] = (char)c;
-    record_maker maker = {HASH128_START, "a \"model\"\n", "f", 5};
-    record_choice choice = {text, bytes, "stop", 3};
+    record_maker maker = {HASH128_START, "a \"model\"\n", "f", 5, {NULL, NULL}};
+    record_choice choice = {text, bytes, "stop", 3, NULL};
     buffer out = {0};
     assert_int_equal(record_answer(&maker, "id\t\"", 1, true, 2, &choice, 1, &out), OFL_OK);
     assert_int_equal(out.data[out.bytes - 1], '\n');

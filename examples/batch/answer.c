@@ -65,12 +65,12 @@ ofl_status answer_push(answer *a, const char *bytes, size_t count, bool *stopped
 
 ofl_status answer_finish(answer *a)
 {
-    if (utf8_valid(a->text, a->bytes)) return OFL_OK;
+    if (a->bytes == 0 || (utf8_valid(a->text, a->bytes) && memchr(a->text, '\0', a->bytes) == NULL)) return OFL_OK;
     buffer clean = {0};
     for (size_t at = 0; at < a->bytes;) {
         char character[4];
         utf8_char c = utf8_read(a->text + at, a->bytes - at);
-        if (!buffer_add(&clean, character, utf8_write(c.code, character))) {
+        if (!buffer_add(&clean, character, utf8_write(c.code != 0 ? c.code : UTF8_REPLACEMENT, character))) {
             buffer_free(&clean);
             return no_memory();
         }

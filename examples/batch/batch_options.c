@@ -13,6 +13,7 @@ static const char epilogue[] =
     "ofload-batch merge --input IN.jsonl --output ALL.jsonl PART… joins shards.\n"
     "Lines are read up to 32 MiB each. A custom_id that is there twice is refused before anything runs; any other bad line\n"
     "gets an error line.\n"
+    "logprobs are the model's own: of its logits over all tokens, before temperature, top_p and top_k.\n"
     "exit status: 0 done, 1 failed, 2 wrong usage, 3 does not fit, 4 done with error lines, 75 stopped by SIGTERM or SIGUSR1,\n"
     "130 by SIGINT (run again, both go on)";
 

@@ -6,11 +6,12 @@ typedef struct job_group { /* a request that is being answered */
     struct job_group *next;
     input_entry *entry;
     char *custom_id;
-    bool chat;
+    bool chat, wants_logprobs;
     uint32_t choice_count, left;
     uint32_t tokens[REQUEST_MAX_CHOICES];
     const char *reason[REQUEST_MAX_CHOICES];
     answer answers[REQUEST_MAX_CHOICES];
+    logprob_list logprobs[REQUEST_MAX_CHOICES];
 } job_group;
 
 typedef struct job_active { /* one choice of it, in a slot */
@@ -55,9 +56,13 @@ ofl_status job_begin(job *j)
     return status;
 }
 
-static void free_group(job_group *group)
+static void free_group(job *j, job_group *group)
 {
-    for (uint32_t i = 0; i < group->choice_count; i++) answer_free(&group->answers[i]);
+    for (uint32_t i = 0; i < group->choice_count; i++) {
+        answer_free(&group->answers[i]);
+        j->logprob_bytes -= logprobs_bytes(&group->logprobs[i]);
+        logprobs_free(&group->logprobs[i]);
+    }
     free(group->custom_id);
     free(group);
 }
@@ -70,7 +75,7 @@ void job_end(job *j)
     while (j->groups != NULL) {
         job_group *group = j->groups;
         j->groups = group->next;
-        free_group(group);
+        free_group(j, group);
     }
     ofl_front_destroy(j->front);
     free(j->active);
@@ -94,11 +99,13 @@ static ofl_status open_group(job *j, input_entry *entry, const request *r, job_g
     }
     group->entry = entry;
     group->chat = r->chat;
+    group->wants_logprobs = r->logprobs;
+    for (uint32_t i = 0; i < REQUEST_MAX_CHOICES; i++) group->logprobs[i].top = r->top_logprobs;
     ofl_status status = OFL_OK;
     for (; group->choice_count < r->choices && status == OFL_OK; group->choice_count += status == OFL_OK)
         status = answer_init(&group->answers[group->choice_count], r->stops, r->stop_bytes, r->stop_count);
     if (status != OFL_OK) {
-        free_group(group);
+        free_group(j, group);
         return status;
     }
     group->left = group->choice_count;
@@ -169,28 +176,42 @@ static ofl_status gather(job *j, const ofl_step *step)
     return OFL_OK;
 }
 
+/* A line that no run could read back. */
+static ofl_status too_long(job *j, const job_group *group)
+{
+    line_error error;
+    request_refuse(&error, "answer_too_long", group->wants_logprobs ? "body.top_logprobs" : "", "the answer takes %zu bytes; a line holds up to %u",
+                   j->record.bytes, JSONL_MAX_LINE_BYTES);
+    return record_error(j->maker, group->custom_id, group->entry->line, &error, &j->record);
+}
+
 static ofl_status write_answer(job *j, job_group *group)
 {
     record_choice choices[REQUEST_MAX_CHOICES];
     for (uint32_t i = 0; i < group->choice_count; i++)
         choices[i] = (record_choice){group->answers[i].text != NULL ? group->answers[i].text : "", group->answers[i].bytes, group->reason[i],
-                                     group->tokens[i]};
+                                     group->tokens[i], group->wants_logprobs ? &group->logprobs[i] : NULL};
     input_entry *entry = group->entry;
     ofl_status status = record_answer(j->maker, group->custom_id, entry->line, group->chat, entry->prompt_tokens, choices, group->choice_count, &j->record);
+    bool whole = j->record.bytes <= JSONL_MAX_LINE_BYTES;
+    if (status == OFL_OK && !whole) status = too_long(j, group);
     uint64_t offset = j->out->bytes;
     if (status == OFL_OK) status = output_append(j->out, j->record.data, j->record.bytes);
     if (status != OFL_OK) return status;
-    entry->state = ENTRY_ANSWERED;
+    entry->state = whole ? ENTRY_ANSWERED : ENTRY_FAILED;
     entry->written_offset = offset;
     entry->written_bytes = (uint32_t)j->record.bytes;
-    j->totals.answered++;
+    j->totals.answered += whole;
+    j->totals.failed += !whole;
     return OFL_OK;
 }
 
 static ofl_status close_choice(job *j, job_active *active, const char *reason)
 {
     job_group *group = active->group;
-    ofl_status status = answer_finish(&group->answers[active->choice]);
+    answer *text = &group->answers[active->choice];
+    if (text->stopped) logprobs_cut(&group->logprobs[active->choice], &j->maker->text, text->bytes);
+    ofl_status status = answer_finish(text);
     group->tokens[active->choice] = active->made;
     group->reason[active->choice] = reason;
     active->group = NULL;
@@ -201,8 +222,18 @@ static ofl_status close_choice(job *j, job_active *active, const char *reason)
         *at = group->next;
         break;
     }
-    free_group(group);
+    free_group(j, group);
     return status;
+}
+
+static ofl_status note_logprobs(job *j, const job_active *active, const float *logits)
+{
+    logprob_list *list = &active->group->logprobs[active->choice];
+    uint64_t before = logprobs_bytes(list);
+    if (!logprobs_add(list, logits, j->model->usable_ids, active->last)) return no_memory();
+    j->logprob_bytes += logprobs_bytes(list) - before;
+    if (j->logprob_bytes > j->totals.peak_logprob_bytes) j->totals.peak_logprob_bytes = j->logprob_bytes;
+    return OFL_OK;
 }
 
 /* Takes the next token of an item; *finished_out: it was the last. */
@@ -220,7 +251,8 @@ static ofl_status take_token(job *j, const ofl_step_item *item, const float *log
     if (reason == NULL) {
         size_t bytes;
         const char *text = model->bytes(model->context, id, &bytes);
-        ofl_status status = answer_push(&active->group->answers[active->choice], text, bytes, &stopped);
+        ofl_status status = active->group->wants_logprobs ? note_logprobs(j, active, logits) : OFL_OK;
+        if (status == OFL_OK) status = answer_push(&active->group->answers[active->choice], text, bytes, &stopped);
         if (status != OFL_OK) return status;
         if (stopped) reason = "stop";
         else if (active->made == active->max_tokens) reason = "length";

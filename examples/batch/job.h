@@ -19,6 +19,7 @@ typedef struct job_totals {
     double seconds;           /* in steps */
     double sync_seconds;      /* between steps, while the disk took the answers in */
     job_phase_totals phases[JOB_PHASES]; /* of those steps and seconds */
+    uint64_t peak_logprob_bytes; /* of host memory, for log-probabilities not yet written */
     double estimated_seconds; /* the plan's estimates of the steps that ran, made without what was measured */
 } job_totals;
 
@@ -39,6 +40,7 @@ typedef struct job {
     uint8_t *finished;
     void *scratch;             /* the sampler's */
     buffer record;
+    uint64_t logprob_bytes;    /* held now */
 } job;
 
 /* Makes the front and submits every waiting entry. model … stop are set by the caller. */

@@ -1,6 +1,9 @@
 /* How long each request is, found before anything runs: the plan's context and the front's admission go by it. */
 #include "batch/job.h"
 
+/* Of its log-probabilities, at most. */
+static uint64_t record_bytes(const request *r, uint64_t tokens) { return tokens * r->choices * (1 + (uint64_t)r->top_logprobs) * LOGPROBS_RECORD_BYTES; }
+
 /* Encodes a parsed request and settles its most new tokens. *good_out false with *error set: it becomes an error line. */
 static ofl_status settle(const backend *model, const request *r, uint32_t max_tokens_default, token_list *tokens, uint32_t *max_tokens_out,
                          line_error *error, bool *good_out)
@@ -19,6 +22,11 @@ static ofl_status settle(const backend *model, const request *r, uint32_t max_to
         request_refuse(error, "context_length_exceeded", r->chat ? "body.messages" : "body.prompt",
                        "%llu prompt tokens and up to %llu new ones are more than the context of %llu", (unsigned long long)prompt,
                        (unsigned long long)wanted, (unsigned long long)limit);
+    else if (r->logprobs && record_bytes(r, wanted) > JSONL_MAX_LINE_BYTES)
+        request_refuse(error, "invalid_request", r->top_logprobs > 0 && r->chat ? "body.top_logprobs" : "body.logprobs",
+                       "log-probabilities of %llu tokens with %u others each make a line of about %llu MiB; one holds up to %u",
+                       (unsigned long long)(wanted * r->choices), r->top_logprobs, (unsigned long long)(record_bytes(r, wanted) >> 20),
+                       JSONL_MAX_LINE_BYTES >> 20);
     else if (prompt + wanted > UINT32_MAX) request_refuse(error, "context_length_exceeded", "body.max_tokens", "more tokens than can be counted");
     else {
         *max_tokens_out = (uint32_t)wanted;
@@ -40,7 +48,7 @@ static ofl_status measure_entry(const backend *model, input *in, input_entry *en
     entry->prompt_tokens = (uint32_t)tokens->count;
     entry->max_tokens = max_tokens;
     entry->choices = (uint8_t)r->choices;
-    entry->greedy = r->temperature == 0;
+    entry->greedy = r->temperature == 0 && !r->logprobs; /* log-probabilities cost what a draw does: a softmax over all ids */
     return OFL_OK;
 }
 

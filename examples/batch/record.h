@@ -2,7 +2,7 @@
 #ifndef OFLOAD_BATCH_RECORD_H
 #define OFLOAD_BATCH_RECORD_H
 
-#include "batch/grow.h"
+#include "batch/logprobs.h"
 #include "batch/request.h"
 
 typedef struct record_maker { /* what all records of a run share */
@@ -10,6 +10,7 @@ typedef struct record_maker { /* what all records of a run share */
     const char *model_name;
     const char *fingerprint;  /* model, compute and KV type */
     int64_t created;          /* seconds since 1970 */
+    token_text text;          /* of the ids in a choice's logprobs */
 } record_maker;
 
 typedef struct record_choice {
@@ -17,6 +18,7 @@ typedef struct record_choice {
     size_t bytes;
     const char *finish_reason; /* "stop", "length" */
     uint32_t tokens;
+    const logprob_list *logprobs; /* NULL: not asked for */
 } record_choice;
 
 /* Each fills `out` anew with a whole line, its LF included. OFL_ERROR_HOST_MEMORY. */

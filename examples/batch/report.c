@@ -103,6 +103,7 @@ char *report_json(const report *r)
     number(&w, "peak_device_bytes", (double)r->figures.peak_device_bytes);
     number(&w, "plan_bytes", (double)r->figures.plan_bytes);
     number(&w, "budget_bytes", (double)r->figures.budget_bytes);
+    number(&w, "peak_logprob_bytes", (double)r->totals.peak_logprob_bytes);
     number(&w, "preempted", 0);
     char *json = w.ok ? cJSON_Print(root) : NULL, *out = NULL;
     cJSON_Delete(root);

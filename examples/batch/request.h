@@ -28,7 +28,8 @@ typedef struct request {
     uint32_t choices;      /* n */
     uint32_t top_k;        /* 0: off */
     double temperature, top_p;
-    bool seed_given, ignore_end;
+    bool seed_given, ignore_end, logprobs;
+    uint32_t top_logprobs; /* the likeliest to name with each token */
     uint64_t seed;
     const char *stops[ANSWER_MAX_STOPS];
     size_t stop_bytes[ANSWER_MAX_STOPS];

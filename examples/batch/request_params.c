@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "batch/logprobs.h"
+
 /* Reads one value into r; false with *error set. */
 typedef bool (*param_reader)(request *r, const char *name, const cJSON *value, line_error *error);
 
@@ -111,6 +113,27 @@ static bool read_ignore_end(request *r, const char *name, const cJSON *value, li
     return true;
 }
 
+/* Chat: true or false, the count in top_logprobs. Plain completions: the count itself. */
+static bool read_logprobs(request *r, const char *name, const cJSON *value, line_error *error)
+{
+    double count = 0;
+    if (cJSON_IsFalse(value)) return true;
+    r->logprobs = true;
+    if (r->chat) return cJSON_IsTrue(value) || bad_value(error, name, "true or false");
+    if (!whole_number(value, 0, LOGPROBS_MAX_TOP_PLAIN, &count)) return bad_value(error, name, "a whole number from 0 to 5");
+    r->top_logprobs = (uint32_t)count;
+    return true;
+}
+
+static bool read_top_logprobs(request *r, const char *name, const cJSON *value, line_error *error)
+{
+    double count;
+    if (!whole_number(value, 0, LOGPROBS_MAX_TOP, &count)) return bad_value(error, name, "a whole number from 0 to 20");
+    if (!r->chat && count > 0) return unsupported(error, name, " by this endpoint: give the count as logprobs");
+    if (r->chat) r->top_logprobs = (uint32_t)count;
+    return true;
+}
+
 static bool elsewhere(request *r, const char *name, const cJSON *value, line_error *error)
 {
     (void)r, (void)name, (void)value, (void)error;
@@ -170,6 +193,8 @@ static const struct { const char *name; param_reader read; } params[] = {
     {"n", read_choices},
     {"stop", read_stop},
     {"ignore_eos", read_ignore_end},
+    {"logprobs", read_logprobs},
+    {"top_logprobs", read_top_logprobs},
     /* say nothing about the answer */
     {"user", elsewhere},
     {"metadata", elsewhere},
@@ -180,8 +205,6 @@ static const struct { const char *name; param_reader read; } params[] = {
     {"parallel_tool_calls", elsewhere},
     /* would change it */
     {"stream", only_false},
-    {"logprobs", only_false},
-    {"top_logprobs", only_zero},
     {"echo", only_false},
     {"frequency_penalty", only_zero},
     {"presence_penalty", only_zero},
@@ -218,5 +241,5 @@ bool request_read_params(request *r, const cJSON *body, line_error *error)
     {
         if (!read_param(r, value, seen, error)) return false;
     }
-    return true;
+    return r->logprobs || r->top_logprobs == 0 || bad_value(error, "top_logprobs", "\"logprobs\": true beside it");
 }

@@ -87,7 +87,7 @@ static int64_t created_now(void)
 static void fill_maker(run *r)
 {
     (void)snprintf(r->fingerprint, sizeof r->fingerprint, "ofl_%.12s_%.16s_%.16s", r->model->model_identity, r->model->compute, r->model->kv_type);
-    r->maker = (record_maker){r->in.hash, r->model->model_name, r->fingerprint, created_now()};
+    r->maker = (record_maker){r->in.hash, r->model->model_name, r->fingerprint, created_now(), {r->model->bytes, r->model->context}};
 }
 
 /* What an earlier run left, if it was the same job. */
