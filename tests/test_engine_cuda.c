@@ -37,22 +37,52 @@ static int is_virtual_fake(void)
     return fake_live != NULL && spec != NULL && strstr(spec, "clock=virtual") != NULL;
 }
 
-static fixture_model in_memory, in_file;
+static fixture_model in_memory, in_file, in_place;
 
-/* Where the streamed weights are kept: all pinned; pinned and pageable; and file. */
-typedef enum tiers { TIERS_PINNED, TIERS_PAGEABLE, TIERS_FILE, TIERS_COUNT } tiers;
+/* Matrices of 1 MiB: those are page-locked where the caller has them. */
+static void in_place_open(fixture_model *m)
+{
+    enum { BLOCKS = 4, SIDE = 512, VOCAB = 100 };
+    ofl_model_shape shape = {.struct_size = sizeof shape, .block_count = BLOCKS, .hidden_size = SIDE, .head_count = 4, .head_count_kv = 4,
+                             .head_dim_k = SIDE / 4, .head_dim_v = SIDE / 4, .ffn_size = SIDE, .vocab_size = VOCAB,
+                             .trained_context_tokens = 256};
+    static const ofl_tensor_role roles[] = {OFL_ROLE_FFN_GATE, OFL_ROLE_FFN_UP};
+    ofl_model_builder *builder;
+    fixture_tensor(m, "embedding", OFL_CLASS_LOOKUP, OFL_ROLE_EMBEDDING, OFL_BLOCK_INPUT, 0, SIDE, VOCAB);
+    for (int i = 0; i < 2 * BLOCKS; i++) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "blk.%d.%d", i / 2, i % 2);
+        fixture_tensor(m, name, OFL_CLASS_DENSE, roles[i % 2], i / 2, 0, SIDE, SIDE);
+    }
+    fixture_tensor(m, "output", OFL_CLASS_DENSE, OFL_ROLE_OUTPUT, BLOCKS, 0, SIDE, VOCAB);
+    assert_ok(ofl_model_builder_create("in place", "llama", &shape, &builder));
+    for (uint32_t i = 0; i < m->count; i++) assert_ok(ofl_model_builder_add_tensor(builder, &m->sources[i]));
+    assert_ok(ofl_model_builder_finish(builder, &m->model));
+}
+
+/* Where the streamed weights are kept: all pinned; the caller's own memory page-locked; pinned and pageable; and file. */
+typedef enum tiers { TIERS_PINNED, TIERS_IN_PLACE, TIERS_PAGEABLE, TIERS_FILE, TIERS_COUNT } tiers;
+
+static const fixture_model *model_of(tiers kept)
+{
+    return kept == TIERS_FILE ? &in_file : kept == TIERS_IN_PLACE ? &in_place : &in_memory;
+}
+
+static int has_lower(tiers kept) { return kept == TIERS_PAGEABLE || kept == TIERS_FILE; }
 
 static ofl_plan *plan_of(const fixture_model *model, tiers kept)
 {
     fixture_case c = {.link = 2e9, .start = 1e-6, .compute = 1e-9, .cut = OFL_CUT_BYTES, .part_bytes = 128 * 1024};
-    c.vram = fixture_least_vram(c, model->model) + 300000;
-    if (kept != TIERS_PINNED) c.pinnable = 1 << 20;
+    if (kept == TIERS_IN_PLACE) c.part_bytes = 1 << 20;
+    c.vram = fixture_least_vram(c, model->model) + (kept == TIERS_IN_PLACE ? 3u << 20 : 1500000);
+    if (has_lower(kept)) c.pinnable = 1 << 20;
     if (kept == TIERS_FILE) c.host_bytes = 2 << 20;
     ofl_plan *plan;
     ofl_budget budget = {.struct_size = sizeof budget};
     assert_ok(fixture_plan_make(&c, model->model, &plan));
     assert_ok(ofl_plan_budget_get(plan, &budget));
-    assert_int_equal(budget.pageable_bytes > 0, kept != TIERS_PINNED);
+    assert_true(budget.resident_bytes > 0 && budget.ring_bytes > 0);
+    assert_int_equal(budget.pageable_bytes > 0, has_lower(kept));
     assert_int_equal(budget.file_bytes > 0, kept == TIERS_FILE);
     return plan;
 }
@@ -123,7 +153,7 @@ static void test_any_order(void **state)
     (void)state;
     static const ofl_engine_options options = {.struct_size = sizeof options, .message = remember};
     for (int kept = 0; kept < TIERS_COUNT; kept++) {
-        const fixture_model *model = kept == TIERS_FILE ? &in_file : &in_memory;
+        const fixture_model *model = model_of((tiers)kept);
         ofl_plan *plan = plan_of(model, (tiers)kept);
         unsigned long hasty = fake_hasty != NULL ? fake_hasty() : 0;
         for (uint64_t seed = 0; seed < (is_virtual_fake() ? 12 : 4); seed++) {
@@ -131,7 +161,7 @@ static void test_any_order(void **state)
             said[0] = '\0';
             assert_ok(run(&j));
             assert_int_equal(j.wrong, 0);
-            assert_int_equal(strstr(said, "host memory") != NULL, is_capped() && kept == TIERS_PINNED);
+            assert_int_equal(strstr(said, "host memory") != NULL, is_capped() && !has_lower((tiers)kept));
             if (fake_live != NULL) assert_int_equal(fake_live(), 0);
         }
         if (fake_hasty != NULL) assert_int_equal(fake_hasty(), hasty);
@@ -329,8 +359,8 @@ static void test_two_threads(void **state)
     (void)state;
     if (is_virtual_fake() || is_capped()) skip(); /* one clock, moved by whoever waits; rows that have to be pinned are not there for both */
     for (int kept = 0; kept < TIERS_COUNT; kept++) {
-        ofl_plan *plan = plan_of(&in_memory, (tiers)kept);
-        job jobs[2] = {{.model = &in_memory, .plan = plan, .steps = 4, .seed = 1}, {0}};
+        ofl_plan *plan = plan_of(model_of((tiers)kept), (tiers)kept);
+        job jobs[2] = {{.model = model_of((tiers)kept), .plan = plan, .steps = 4, .seed = 1}, {0}};
         jobs[1] = jobs[0];
         jobs[1].seed = 2;
         pthread_t threads[2];
@@ -394,11 +424,12 @@ static void test_every_call_may_fail(void **state)
     (void)state;
     if (!is_virtual_fake()) skip();
     for (int kept = 0; kept < TIERS_COUNT; kept++) {
-        job j = {.model = kept == TIERS_FILE ? &in_file : &in_memory, .steps = 2};
+        job j = {.model = model_of((tiers)kept), .steps = 2};
         j.plan = plan_of(j.model, (tiers)kept);
         assert_true(sweep(&j, "*", 3) > 30);
-        assert_true(sweep(&j, "cudaMalloc", 2) >= 2);
+        assert_true(sweep(&j, "cudaMalloc", 2) >= 2); /* resident and ring */
         (void)sweep(&j, "cudaHostAlloc", 2);
+        (void)sweep(&j, "cudaHostRegister", 2);
         ofl_plan_destroy(j.plan);
     }
 }
@@ -444,7 +475,7 @@ static void test_device_lost_at_any_call(void **state)
     (void)state;
     if (!is_virtual_fake()) skip();
     for (int kept = 0; kept < TIERS_COUNT; kept++) {
-        job j = {.model = kept == TIERS_FILE ? &in_file : &in_memory, .steps = 2};
+        job j = {.model = model_of((tiers)kept), .steps = 2};
         j.plan = plan_of(j.model, (tiers)kept);
         lost_sweep(&j, "*", 700);
         if (kept == TIERS_PINNED) lost_sweep(&j, "cudaMemcpyAsync", 719);
@@ -457,7 +488,7 @@ static void test_every_allocation_may_fail(void **state)
     (void)state;
     if (!is_virtual_fake()) skip();
     for (int kept = 0; kept < TIERS_COUNT; kept++) {
-        job what = {.model = kept == TIERS_FILE ? &in_file : &in_memory, .steps = 1};
+        job what = {.model = model_of((tiers)kept), .steps = 1};
         what.plan = plan_of(what.model, (tiers)kept);
         uint64_t left = 0;
         for (uint64_t nth = 1; left == 0; nth++) {
@@ -506,7 +537,9 @@ int main(void)
     ofl_device_close(device);
     fixture_model_open(&in_memory, 0);
     fixture_model_make(&in_file, 0, test_path("weights"));
+    in_place_open(&in_place);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    fixture_model_close(&in_place);
     fixture_model_close(&in_memory);
     fixture_model_close(&in_file);
     return failed ? 1 : 0;
