@@ -197,13 +197,14 @@ static void stream_a_norm(ofl_plan *plan)
     for (uint32_t i = 0; i < cut->unit_slice_count; i++) {
         ofl_slice *slice = &cut->slices[i];
         ofl_unit *unit = &cut->units[slice->unit];
-        if (!plan->facts.tensors[slice->tensor].vector || ofl_plan_unit_tier(cut, unit) != OFL_TIER_PINNED) continue;
-        slice->tier = OFL_TIER_PINNED;
+        ofl_tier tier = ofl_plan_unit_tier(cut, unit);
+        if (!plan->facts.tensors[slice->tensor].vector || (tier != OFL_TIER_PINNED && tier != OFL_TIER_PAGEABLE)) continue;
+        slice->tier = tier;
         ofl_plan_cut_layout(cut);
         b->resident_bytes -= ofl_plan_align(slice->bytes);
         b->total_bytes -= ofl_plan_align(slice->bytes);
         b->device_bytes -= slice->bytes;
-        b->pinned_bytes += slice->bytes;
+        *(tier == OFL_TIER_PINNED ? &b->pinned_bytes : &b->pageable_bytes) += slice->bytes;
         b->stream_bytes_per_step += slice->bytes;
         return;
     }
