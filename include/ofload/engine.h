@@ -27,7 +27,8 @@ typedef struct ofl_engine ofl_engine;
 
 typedef struct ofl_engine_options {
     uint32_t struct_size;
-    /* Called about every 64 MiB while loading; a non-zero return cancels (OFL_ERROR_CANCELLED). May be NULL. */
+    /* Called about every 64 MiB while loading, from the caller's thread, and at least as often while memory is page-locked (bytes_done then
+     * may stand still); a non-zero return cancels (OFL_ERROR_CANCELLED). May be NULL. */
     int (*progress)(void *context, uint64_t bytes_done, uint64_t bytes_total);
     /* A sentence about something that is worth saying aloud (a tier that had to fall to the next). May be NULL. */
     void (*message)(void *context, const char *sentence);
@@ -50,22 +51,44 @@ typedef struct ofl_view {
     const ofl_view_slice *slices; /* all slices of the unit, in the plan's order; borrowed until release */
 } ofl_view;
 
+/* Counters: since open or the last reset, but for what is held. */
 typedef struct ofl_engine_stats {
     uint32_t struct_size;
     uint64_t steps;              /* ended */
-    uint64_t bytes_streamed;     /* landed or queued, since open or the last reset */
+    uint64_t bytes_streamed;     /* landed or queued; of a step: divided by `steps` */
     uint64_t copies;
     uint64_t acquires;
-    uint64_t stalls;             /* acquires that found the bytes not yet there (NULL stream only) */
+    uint64_t stalls;             /* acquires that held the host up: the bytes not yet there (NULL stream), or their copy not yet queued
+                                    (any stream, bytes from pageable memory or a file) */
     double stall_seconds;
     uint64_t ring_high_water_bytes;
-    uint64_t device_bytes;       /* resident + ring, as allocated */
-    uint64_t pinned_bytes, pageable_bytes, file_bytes; /* as held */
+    uint64_t device_bytes;       /* held: resident + ring, as allocated */
+    uint64_t pinned_bytes, pageable_bytes, file_bytes; /* held: weights in each tier, the caller's own memory included where it is used in
+                                    place; without the bounce buffers */
     uint64_t refetches;          /* prefetched pieces dropped because the order changed */
+    uint64_t from_pinned_bytes, from_pageable_bytes, from_file_bytes; /* bytes_streamed by the tier they came from */
+    uint64_t refused_bytes;      /* held: planned as pinned, but not page-locked: they are in the pageable tier */
+    double link_idle_seconds;    /* time on the device's clock less what these copies take at the plan's rates: modelled, not observed, since
+                                    no event on the hot path carries a time */
 } ofl_engine_stats;
+
+/* The same of one unit. */
+typedef struct ofl_engine_unit_stats {
+    uint32_t struct_size;
+    ofl_tier tier;               /* of its streamed bytes as they are held; OFL_TIER_DEVICE: all resident */
+    uint64_t acquires, bytes, copies, stalls;
+    double stall_seconds;
+} ofl_engine_unit_stats;
 
 /* Checks plan against model and device, then allocates and loads: each byte of the model's files is read once. options may be NULL.
  * Free memory is read anew first: weights, ring and what KV and activations need beyond what is allocated through this device already.
+ *
+ * Host memory: pinned weights are packed per unit in blocks of at most 256 MiB of exact size, near the device where its NUMA node is known.
+ * A builder's weights in the caller's memory stay where they are: slices of at least 1 MiB are page-locked in place, smaller ones packed
+ * into memory of the engine's own; what the plan has as pageable, or as in a file, is read from where it lies. The caller may have
+ * page-locked them already; then they stay so as long as the engine is open. Weights in pageable memory or in a file pass through a few
+ * pinned buffers (at most 5 × (4 MiB + 8 KiB)), filled by threads of the engine's own; files are read past the page cache where that can be.
+ * What cannot be page-locked falls to the pageable tier: said by options.message, seen in refused_bytes. Rows of lookup tensors cannot.
  * OFL_ERROR_MISMATCH, _DEVICE_MEMORY (refused before anything is allocated), _PINNED_MEMORY, _IO, _CANCELLED. */
 OFL_API ofl_status ofl_engine_open(const ofl_plan *plan, const ofl_model *model, ofl_device *device, const ofl_engine_options *options,
                                    ofl_engine **out);
@@ -87,6 +110,8 @@ OFL_API ofl_status ofl_engine_resident(ofl_engine *engine, uint32_t tensor, cons
 OFL_API ofl_status ofl_engine_rows(ofl_engine *engine, uint32_t tensor, const uint32_t *rows, uint32_t count, const void **out);
 
 OFL_API ofl_status ofl_engine_stats_get(const ofl_engine *engine, ofl_engine_stats *out);
+/* OFL_ERROR_ARGUMENT: no such unit. */
+OFL_API ofl_status ofl_engine_unit_stats_get(const ofl_engine *engine, uint32_t unit, ofl_engine_unit_stats *out);
 OFL_API void ofl_engine_stats_reset(ofl_engine *engine);
 
 #ifdef __cplusplus

@@ -190,6 +190,18 @@ OFL_API ofl_status ofl_model_tensor_read(const ofl_model *model, uint32_t index,
 /* The caller's own memory behind a built tensor; NULL when its bytes are in a file. */
 OFL_API const void *ofl_model_tensor_data(const ofl_model *model, uint32_t index);
 
+/* For data that are read again in every step: the files stay open, and reads pass the page cache by (O_DIRECT) where the file system
+ * allows it; where it does not, what was read is dropped from the page cache.
+ * read: bytes [offset, offset + bytes) of a tensor, somewhere in `buffer`: *data_out says where. The buffer begins at a multiple of
+ * OFL_MODEL_READ_ALIGNMENT and has room for bytes + 2 × that. OFL_ERROR_IO also when the file has changed since the model was opened.
+ * Threads: any number may read at once. The model must outlive the reader. NULL may be closed. */
+#define OFL_MODEL_READ_ALIGNMENT 4096u
+typedef struct ofl_model_reader ofl_model_reader;
+OFL_API ofl_status ofl_model_reader_open(const ofl_model *model, ofl_model_reader **out);
+OFL_API void ofl_model_reader_close(ofl_model_reader *reader);
+OFL_API ofl_status ofl_model_reader_read(ofl_model_reader *reader, uint32_t index, uint64_t offset, uint64_t bytes, void *buffer,
+                                         const void **data_out);
+
 /* KV cache of ONE sequence that holds `context_tokens` tokens: the one function that planner, front and driver size the cache by.
  * Σ over layers of kept(layer, context) × (k_elements + v_elements) × bytes of the type (block types padded to whole blocks). */
 OFL_API ofl_status ofl_model_kv_bytes(const ofl_model *model, ofl_kv_type type, uint64_t context_tokens, uint64_t *bytes_out);

@@ -1,6 +1,20 @@
 /* Open, close, what is resident, single rows, counters. */
 #include "engine/internal.h"
 
+#include <stdarg.h>
+#include <stdio.h>
+
+void ofl_engine_say(const ofl_engine *engine, const char *format, ...)
+{
+    char sentence[256];
+    va_list values;
+    if (engine->options.message == NULL) return;
+    va_start(values, format);
+    (void)vsnprintf(sentence, sizeof sentence, format, values);
+    va_end(values);
+    engine->options.message(engine->options.context, sentence);
+}
+
 static ofl_status options_read(ofl_engine *engine, const ofl_engine_options *options)
 {
     if (options == NULL) return OFL_OK;
@@ -59,9 +73,9 @@ static ofl_status fill(ofl_engine *engine, const ofl_engine_options *options)
     if (status == OFL_OK) status = room_check(engine);
     if (status == OFL_OK) status = memory_open(engine);
     if (status == OFL_OK) status = ofl_stream_create(engine->device, &engine->copies);
-    if (status == OFL_OK) status = ofl_engine_host_alloc(engine);
-    if (status == OFL_OK) status = ofl_engine_load(engine);
     if (status == OFL_OK) status = ofl_engine_ring_open(engine);
+    if (status == OFL_OK) status = ofl_engine_load(engine);
+    engine->counted_from_ns = ofl_device_now_ns(engine->device);
     if (status == OFL_OK) status = ofl_engine_pump(engine);
     return status;
 }
@@ -91,17 +105,26 @@ void ofl_engine_close(ofl_engine *engine)
         ofl_engine_ring_close(engine);
         ofl_stream_destroy(engine->device, engine->copies);
     }
-    for (uint64_t i = 0; i < engine->block_count; i++) {
-        if (engine->blocks[i].tier == OFL_TIER_PAGEABLE) ofl_free(engine->blocks[i].base);
-        else if (engine->blocks[i].base != NULL) ofl_device_host_free(engine->device, engine->blocks[i].base);
-    }
+    for (uint64_t i = 0; i < engine->block_count; i++) ofl_host_give(engine, &engine->blocks[i]);
+    for (uint32_t i = 0; i < engine->pin_count; i++) ofl_pin_give(engine->pins[i]);
     if (engine->ring_memory != NULL) ofl_device_free(engine->device, engine->ring_memory);
     if (engine->arena != NULL) ofl_device_free(engine->device, engine->arena);
+    ofl_free(engine->pins);
     ofl_free(engine->blocks);
+    ofl_free(engine->extents);
     ofl_free(engine->units);
     ofl_free(engine->views);
     ofl_free(engine->slices);
     ofl_free(engine);
+}
+
+/* No event on the hot path carries a time: what the copies took is taken from the plan. */
+static double link_idle(const ofl_engine *engine)
+{
+    double elapsed = (double)(ofl_device_now_ns(engine->device) - engine->counted_from_ns) * 1e-9;
+    double steps = engine->step_bytes != 0 ? (double)engine->stats.bytes_streamed / (double)engine->step_bytes : 0;
+    double idle = elapsed - steps * engine->link_seconds;
+    return idle > 0 ? idle : 0;
 }
 
 ofl_status ofl_engine_stats_get(const ofl_engine *engine, ofl_engine_stats *out)
@@ -109,7 +132,20 @@ ofl_status ofl_engine_stats_get(const ofl_engine *engine, ofl_engine_stats *out)
     if (engine == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "engine: none given");
     ofl_engine_stats stats = engine->stats;
     stats.ring_high_water_bytes = engine->ring.high_water;
+    stats.link_idle_seconds = link_idle(engine);
     return ofl_struct_out(out, &stats, sizeof stats, "ofl_engine_stats");
+}
+
+ofl_status ofl_engine_unit_stats_get(const ofl_engine *engine, uint32_t index, ofl_engine_unit_stats *out)
+{
+    if (engine == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "engine: none given");
+    if (index >= engine->unit_count) return ofl_fail(OFL_ERROR_ARGUMENT, "unit %u: the plan has %u", (unsigned)index, (unsigned)engine->unit_count);
+    const ofl_engine_unit *unit = &engine->units[index];
+    ofl_engine_unit_stats stats = {
+        .struct_size = sizeof stats, .tier = unit->piece_bytes != 0 ? unit->tier : OFL_TIER_DEVICE, .acquires = unit->acquires, .bytes = unit->bytes,
+        .copies = unit->unit_copies, .stalls = unit->stalls, .stall_seconds = unit->stall_seconds,
+    };
+    return ofl_struct_out(out, &stats, sizeof stats, "ofl_engine_unit_stats");
 }
 
 void ofl_engine_stats_reset(ofl_engine *engine)
@@ -118,6 +154,13 @@ void ofl_engine_stats_reset(ofl_engine *engine)
     const ofl_engine_stats held = engine->stats;
     engine->stats = (ofl_engine_stats){
         .device_bytes = held.device_bytes, .pinned_bytes = held.pinned_bytes, .pageable_bytes = held.pageable_bytes, .file_bytes = held.file_bytes,
+        .refused_bytes = held.refused_bytes,
     };
     engine->ring.high_water = engine->ring.head - engine->ring.tail;
+    engine->counted_from_ns = ofl_device_now_ns(engine->device);
+    for (uint32_t i = 0; i < engine->unit_count; i++) {
+        ofl_engine_unit *unit = &engine->units[i];
+        unit->acquires = unit->bytes = unit->unit_copies = unit->stalls = 0;
+        unit->stall_seconds = 0;
+    }
 }

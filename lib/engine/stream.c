@@ -44,7 +44,7 @@ ofl_status ofl_engine_ring_open(ofl_engine *engine)
         status = ofl_event_create(engine->device, &engine->slots[i].landed);
         if (status == OFL_OK) status = ofl_event_create(engine->device, &engine->slots[i].released);
     }
-    return status == OFL_OK ? ofl_feeder_open(engine) : status;
+    return status;
 }
 
 void ofl_engine_ring_close(ofl_engine *engine)
@@ -66,12 +66,22 @@ static ofl_status broken(ofl_engine *engine, ofl_status status)
     return status;
 }
 
-static ofl_status piece_copy(ofl_engine *engine, uint64_t piece, ofl_engine_slot *slot)
+static void count_copy(ofl_engine *engine, ofl_engine_unit *unit)
 {
-    const ofl_engine_unit *unit = &engine->units[slot->unit];
-    engine->stats.bytes_streamed += unit->copy_bytes;
-    engine->stats.copies += unit->copies;
-    if (engine->feeder != NULL) return ofl_feeder_copy(engine->feeder, piece, slot);
+    ofl_engine_stats *stats = &engine->stats;
+    stats->bytes_streamed += unit->copy_bytes;
+    stats->copies += unit->copies;
+    *(unit->tier == OFL_TIER_PINNED ? &stats->from_pinned_bytes : unit->tier == OFL_TIER_PAGEABLE ? &stats->from_pageable_bytes : &stats->from_file_bytes) +=
+        unit->copy_bytes;
+    unit->bytes += unit->copy_bytes;
+    unit->unit_copies += unit->copies;
+}
+
+static ofl_status piece_copy(ofl_engine *engine, ofl_engine_slot *slot)
+{
+    ofl_engine_unit *unit = &engine->units[slot->unit];
+    count_copy(engine, unit);
+    if (engine->feeder != NULL) return ofl_feeder_copy(engine->feeder, slot);
     ofl_status status = ofl_engine_host_copy(engine, unit, engine->ring_memory + slot->offset);
     return status == OFL_OK ? ofl_event_record(engine->device, slot->landed, engine->copies) : status;
 }
@@ -86,7 +96,7 @@ static ofl_status fetch(ofl_engine *engine, uint32_t index, uint32_t position, u
     slot->unit = index;
     slot->position = position;
     slot->offset = offset;
-    return broken(engine, piece_copy(engine, *piece_out, slot));
+    return broken(engine, piece_copy(engine, slot));
 }
 
 ofl_status ofl_engine_pump(ofl_engine *engine)
@@ -114,7 +124,7 @@ static void drop_queued(ofl_engine *engine, uint64_t first)
         if (slot->state != OFL_SLOT_QUEUED) continue;
         if (slot->position != OFL_NOWHERE) engine->cursor = slot->position;
         engine->stats.refetches++;
-        if (engine->feeder != NULL) ofl_feeder_drop(engine->feeder, piece);
+        if (engine->feeder != NULL) ofl_feeder_drop(engine->feeder, slot);
         give(engine, piece);
     }
 }
@@ -180,18 +190,32 @@ static ofl_status usable(ofl_engine *engine, uint32_t unit)
     return OFL_OK;
 }
 
-/* Without a stream the caller itself waits. */
-static ofl_status wait_landed(ofl_engine *engine, const ofl_engine_slot *slot, ofl_stream *stream)
+static void count_stall(ofl_engine *engine, ofl_engine_unit *unit, uint64_t start_ns)
 {
-    uint64_t start = ofl_device_now_ns(engine->device);
-    ofl_status status = engine->feeder != NULL ? ofl_feeder_wait_queued(engine->feeder, slot) : OFL_OK;
-    if (status != OFL_OK) return status;
-    if (stream != NULL) return ofl_stream_wait_event(engine->device, stream, slot->landed);
-    status = ofl_event_query(engine->device, slot->landed);
-    if (status != OFL_NOT_READY) return status;
-    status = ofl_event_wait(engine->device, slot->landed);
+    double seconds = (double)(ofl_device_now_ns(engine->device) - start_ns) * 1e-9;
     engine->stats.stalls++;
-    engine->stats.stall_seconds += (double)(ofl_device_now_ns(engine->device) - start) * 1e-9;
+    engine->stats.stall_seconds += seconds;
+    unit->stalls++;
+    unit->stall_seconds += seconds;
+}
+
+/* Without a stream the caller itself waits; with one, only for a feeder that has not queued the copies yet. */
+static ofl_status wait_landed(ofl_engine *engine, ofl_engine_unit *unit, const ofl_engine_slot *slot, ofl_stream *stream)
+{
+    bool waited = false;
+    bool may_wait = stream == NULL || engine->feeder != NULL;
+    uint64_t start = may_wait ? ofl_device_now_ns(engine->device) : 0;
+    ofl_status status = engine->feeder != NULL ? ofl_feeder_wait_queued(engine->feeder, slot, &waited) : OFL_OK;
+    if (status == OFL_OK && stream != NULL) {
+        status = ofl_stream_wait_event(engine->device, stream, slot->landed);
+    } else if (status == OFL_OK) {
+        status = ofl_event_query(engine->device, slot->landed);
+        if (status == OFL_NOT_READY) {
+            waited = true;
+            status = ofl_event_wait(engine->device, slot->landed);
+        }
+    }
+    if (waited) count_stall(engine, unit, start);
     return status;
 }
 
@@ -201,7 +225,7 @@ static ofl_status acquire_piece(ofl_engine *engine, uint32_t index, ofl_stream *
     ofl_status status = find_or_fetch(engine, index, &unit->piece);
     if (status != OFL_OK) return status;
     ofl_engine_slot *slot = slot_of(engine, unit->piece);
-    status = broken(engine, wait_landed(engine, slot, stream));
+    status = broken(engine, wait_landed(engine, unit, slot, stream));
     if (status != OFL_OK) return status;
     slot->state = OFL_SLOT_HELD;
     for (uint32_t i = unit->slice_first; i < unit->slice_first + unit->slice_count; i++) {
@@ -228,6 +252,7 @@ ofl_status ofl_engine_acquire(ofl_engine *engine, uint32_t index, ofl_stream *st
     unit->seen = engine->step;
     engine->stepped = true;
     engine->stats.acquires++;
+    unit->acquires++;
     return ofl_struct_out(out, &view, sizeof view, "ofl_view");
 }
 

@@ -30,4 +30,18 @@ void ofl_ring_clear(ofl_ring *ring);
 bool ofl_ring_take(ofl_ring *ring, uint64_t bytes, uint64_t *offset_out, uint64_t *piece_out);
 void ofl_ring_give(ofl_ring *ring, uint64_t piece);
 
+/* Bytes that are not in pinned memory pass through a few pinned buffers on their way to the ring: while one is on the link, others are
+ * filled. Each holds a chunk and the pages around it that a direct read brings along. Planned and allocated by this. */
+#define OFL_BOUNCE_BUFFERS 5u
+#define OFL_BOUNCE_MARGIN_BYTES 8192u
+static inline uint64_t ofl_bounce_chunk(uint64_t largest_piece)
+{
+    uint64_t most = UINT64_C(4) << 20, pages;
+    return largest_piece < most && ofl_align_u64(largest_piece, 4096, &pages) ? pages : most;
+}
+static inline uint64_t ofl_bounce_bytes(uint64_t largest_piece)
+{
+    return OFL_BOUNCE_BUFFERS * (ofl_bounce_chunk(largest_piece) + OFL_BOUNCE_MARGIN_BYTES);
+}
+
 #endif
