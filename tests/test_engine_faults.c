@@ -60,7 +60,7 @@ static fixture_case small_case(const ofl_model *model, const char *clock)
 
 static const ofl_engine_options poisoned = {.struct_size = sizeof(ofl_engine_options), .poison = 1};
 
-/* Some of the pieces pinned, some pageable, some in the file (really in one, or in the caller's memory). */
+/* Some of the pieces pinned, some pageable, some in the file (in the caller's memory there is none: they are read from where they lie). */
 static void test_lower_tiers(void **state)
 {
     (void)state;
@@ -68,8 +68,8 @@ static void test_lower_tiers(void **state)
         fixture_model model;
         fixture_model_make(&model, 0, round % 2 ? test_path("weights") : NULL);
         fixture_case c = small_case(model.model, round / 4 ? "wall" : "virtual");
-        c.pinnable = 1 << 20;
-        c.host_bytes = round / 2 % 2 ? 2 << 20 : 0;
+        c.pinnable = 2 << 20;
+        c.host_bytes = round / 2 % 2 ? 3 << 20 : 0;
         fixture f;
         fixture_open(&f, &c, &model, &poisoned);
         assert_true(f.budget.pageable_bytes > 0);
@@ -83,7 +83,9 @@ static void test_lower_tiers(void **state)
         ofl_engine_stats stats = {.struct_size = sizeof stats};
         assert_ok(ofl_engine_stats_get(f.engine, &stats));
         assert_true(stats.pinned_bytes <= c.pinnable);
-        assert_int_equal(stats.file_bytes, f.budget.file_bytes);
+        assert_int_equal(stats.file_bytes, round % 2 ? f.budget.file_bytes : 0);
+        assert_int_equal(stats.from_pinned_bytes + stats.from_pageable_bytes + stats.from_file_bytes, stats.bytes_streamed);
+        assert_true(stats.from_pinned_bytes > 0 && stats.from_pageable_bytes > 0 && (stats.from_file_bytes > 0) == (stats.file_bytes > 0));
         fixture_close(&f);
         fixture_model_close(&model);
     }
@@ -98,8 +100,8 @@ static void test_lower_tiers_in_any_order(void **state)
     for (uint64_t seed = 1; seed <= FIXTURE_SEEDS(12); seed++) {
         uint64_t random = seed;
         fixture_case c = small_case(model.model, seed % 2 ? "virtual" : "wall");
-        c.pinnable = 1 << 20;
-        c.host_bytes = 3 << 20;
+        c.pinnable = 2 << 20;
+        c.host_bytes = 4 << 20;
         c.order = c.clock[0] == 'v' ? seed : 0;
         fixture f;
         usage u = {0, OFL_OK};
@@ -168,13 +170,6 @@ static void test_rows_have_to_be_pinned(void **state)
     fixture_model_close(&model);
 }
 
-static int cut_file(void *context, uint64_t done, uint64_t total)
-{
-    (void)done;
-    (void)total;
-    return truncate(context, 100) != 0;
-}
-
 /* The file is cut while it is in use: loading says so; in the middle of a step acquire does, and goes on saying so. */
 static void test_the_file_fails(void **state)
 {
@@ -185,20 +180,20 @@ static void test_the_file_fails(void **state)
     for (int later = 0; later < 2; later++) {
         fixture_model_make(&model, 0, path);
         fixture_case c = small_case(model.model, "virtual");
-        ofl_engine_options options = {.struct_size = sizeof options, .progress = later ? cut_file : NULL, .context = path};
-        c.pinnable = 1 << 20;
-        c.host_bytes = 2 << 20;
+        c.pinnable = 2 << 20;
+        c.host_bytes = 3 << 20;
         ofl_plan *plan;
         ofl_device *device;
         ofl_engine *engine = NULL;
         assert_ok(fixture_plan_make(&c, model.model, &plan));
         fixture_device_open(&c, &device);
         if (!later) assert_int_equal(truncate(path, 100), 0);
-        ofl_status status = ofl_engine_open(plan, model.model, device, &options, &engine);
+        ofl_status status = ofl_engine_open(plan, model.model, device, NULL, &engine);
         if (later) {
             fixture f = {.model = &model, .device = device, .engine = engine, .units = ofl_plan_unit_count(plan)};
             usage u = {0, OFL_OK};
             assert_ok(status);
+            assert_int_equal(truncate(path, 100), 0);
             steps_on_host(&f, 2, 0, &u);
             assert_int_equal(u.wrong, 0);
             status = u.status;
@@ -258,7 +253,7 @@ static void test_every_allocation_fails(void **state)
         uint64_t opens = 0, failures = 0;
         fixture_model_open(&model, 0);
         fixture_case c = small_case(model.model, "virtual");
-        if (lower) c.pinnable = 1 << 20, c.host_bytes = 2 << 20;
+        if (lower) c.pinnable = 2 << 20, c.host_bytes = 3 << 20;
         assert_ok(fixture_plan_make(&c, model.model, &f.plan));
         fixture_device_open(&c, &f.device);
         f.units = ofl_plan_unit_count(f.plan);
@@ -280,8 +275,8 @@ static void test_closed_in_the_middle(void **state)
     fixture_model_open(&model, 0);
     for (uint32_t i = 0; i < 16; i++) {
         fixture_case c = small_case(model.model, i % 2 ? "wall" : "virtual");
-        if (i / 2 % 2) c.pinnable = 1 << 20;
-        if (i / 4 % 2 && c.pinnable) c.host_bytes = 2 << 20;
+        if (i / 2 % 2) c.pinnable = 2 << 20;
+        if (i / 4 % 2 && c.pinnable) c.host_bytes = 3 << 20;
         fixture f;
         usage u = {0, OFL_OK};
         ofl_view view = {.struct_size = sizeof view};
@@ -323,7 +318,7 @@ static void test_two_threads(void **state)
     fixture_model_open(&model, 0);
     for (int lower = 0; lower < 2; lower++) {
         fixture_case c = small_case(model.model, "wall");
-        if (lower) c.pinnable = 1 << 20;
+        if (lower) c.pinnable = 2 << 20;
         fixture f[2] = {{.model = &model}, {.model = &model}};
         pthread_t threads[2];
         assert_ok(fixture_plan_make(&c, model.model, &f[0].plan));

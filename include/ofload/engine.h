@@ -86,7 +86,8 @@ typedef struct ofl_engine_unit_stats {
  * Host memory: pinned weights are packed per unit in blocks of at most 256 MiB of exact size, near the device where its NUMA node is known.
  * A builder's weights in the caller's memory stay where they are: slices of at least 1 MiB are page-locked in place, smaller ones packed
  * into memory of the engine's own; what the plan has as pageable, or as in a file, is read from where it lies. The caller may have
- * page-locked them already; then they stay so as long as the engine is open. Weights in pageable memory or in a file pass through a few
+ * page-locked them already; then they stay so as long as the engine is open. They count against the machine's host memory once, as other
+ * weights do: give it a figure that has them in it. Weights in pageable memory or in a file pass through a few
  * pinned buffers (at most 5 × (4 MiB + 8 KiB)), filled by threads of the engine's own; files are read past the page cache where that can be.
  * What cannot be page-locked falls to the pageable tier: said by options.message, seen in refused_bytes. Rows of lookup tensors cannot.
  * OFL_ERROR_MISMATCH, _DEVICE_MEMORY (refused before anything is allocated), _PINNED_MEMORY, _IO, _CANCELLED. */

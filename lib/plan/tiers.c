@@ -1,6 +1,7 @@
 /* Where streamed and looked-up bytes live on the host: pinned while there is room, then pageable, then in the model's file. One tier a
  * unit. */
 #include "plan/plan_state.h"
+#include "plan/ring.h"
 
 #include <math.h>
 
@@ -83,18 +84,28 @@ static void count_tiers(const ofl_plan_cut *cut, ofl_budget *budget)
     budget->file_bytes = bytes[OFL_TIER_FILE];
 }
 
+/* What the engine's bounce buffers take of so much room, once not all of it can be pinned; none where that would be most of it. */
+static uint64_t bounce_of(const ofl_plan_cut *cut, uint64_t room)
+{
+    uint64_t largest = 0;
+    if (tier_bytes(cut, OFL_TIER_PINNED) <= room) return 0;
+    for (uint64_t i = 0; i < cut->unit_count; i++) largest = ofl_max_u64(largest, cut->units[i].piece_bytes);
+    return ofl_bounce_bytes(largest) <= room / 2 ? ofl_bounce_bytes(largest) : 0;
+}
+
 ofl_status ofl_plan_place_host(const ofl_plan_facts *facts, ofl_plan_cut *cut, ofl_budget *budget)
 {
     uint64_t host = limit_of(facts, OFL_FIGURE_HOST), pinnable = ofl_min_u64(limit_of(facts, OFL_FIGURE_PINNABLE), host);
     uint64_t lookups = facts->lookup_bytes; /* they come first: the device reads their rows itself, from pinned memory */
     for (uint64_t i = cut->unit_slice_count; i < cut->slice_count; i++) cut->slices[i].tier = OFL_TIER_PINNED;
-    demote(facts, cut, OFL_TIER_PINNED, less(pinnable, lookups));
+    uint64_t bounce = bounce_of(cut, less(pinnable, lookups));
+    demote(facts, cut, OFL_TIER_PINNED, less(pinnable, lookups + bounce));
     uint64_t pinned = lookups + tier_bytes(cut, OFL_TIER_PINNED);
     if (pinned > pinnable)
         return ofl_fail_room(OFL_ERROR_NO_FIT, pinned, pinnable,
                              "plan: the embedding's rows are read from page-locked host memory: %s are needed, %s may be page-locked; allow more",
                              ofl_bytes_text(pinned).text, ofl_bytes_text(pinnable).text);
-    demote(facts, cut, OFL_TIER_PAGEABLE, less(host, pinned));
+    demote(facts, cut, OFL_TIER_PAGEABLE, less(host, pinned + bounce));
     count_tiers(cut, budget);
     if (budget->file_bytes != 0 && facts->sources[OFL_FIGURE_FILE] == OFL_SOURCE_NONE)
         return ofl_fail_room(
