@@ -16,14 +16,14 @@ rm -rf "$work/source"
 mkdir "$work/source"
 (cd "$root" && git ls-files -z --cached --others --exclude-standard -- CMakeLists.txt cmake include lib tests pkgconfig examples/common) |
     (cd "$root" && xargs -0 cp --parents -t "$work/source")
-targets=(test_engine test_engine_faults test_engine_random)
+targets=(test_engine test_engine_faults test_engine_load test_engine_random)
 cmake -S "$work/source" -B "$work/build" -DOFLOAD_BUILD_PROGRAMS=OFF -DOFLOAD_WERROR=OFF >"$work/log" 2>&1 ||
     { cat "$work/log" >&2; exit 1; }
 cuda=$(grep -c 'CUDA back end: ON' "$work/log" || true)
-tests='^test_engine(_faults|_random)?$'
+tests='^test_engine(_faults|_load|_random)?$'
 if [ "$cuda" = 1 ]; then
     targets+=(test_engine_cuda test_engine_streams test_device ofload_fakecuda)
-    tests='^test_(engine(_faults|_random|(_streams)?_on_fakecuda(_virtual)?)?|device_on_fakecuda(_virtual|_late)?)$'
+    tests='^test_(engine(_faults|_load|_random|(_streams)?_on_fakecuda(_virtual)?)?|device_on_fakecuda(_virtual|_late)?)$'
 fi
 
 build_it() { cmake --build "$work/build" -j 2 --target "${targets[@]}" >"$work/build.log" 2>&1; }

@@ -1,4 +1,5 @@
-/* Where weights come from: pinned memory of exact size, the caller's own memory in place, pageable memory and files through the bounce buffers. */
+/* Where weights come from: pinned memory of exact size, the caller's own memory in place, pageable memory and files through the bounce
+ * buffers. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -10,12 +11,22 @@
 enum { BLOCKS = 8, COLUMNS = 512, ROWS = 1024, PAGE = 4096 }; /* matrices of 2 MiB */
 #define MATRIX_BYTES ((uint64_t)COLUMNS * ROWS * sizeof(float))
 
-/* Blocks of two matrices and a norm; `data`: where the matrices lie one after the other, `apart` bytes between their starts, or NULL: memory of their own each. */
+/* Blocks of two matrices and a norm; `data`: where the matrices lie one after the other, `apart` bytes between their starts, or NULL:
+ * memory of their own each. */
 static void big_model(fixture_model *m, char *data, uint64_t apart, const char *path)
 {
     ofl_model_shape shape = {
-        .struct_size = sizeof shape, .block_count = BLOCKS, .hidden_size = COLUMNS, .head_count = 4, .head_count_kv = 4, .head_dim_k = 128, .head_dim_v = 128,
-        .ffn_size = ROWS, .vocab_size = 500, .trained_context_tokens = 256, .norm_epsilon = 1e-5,
+        .struct_size = sizeof shape,
+        .block_count = BLOCKS,
+        .hidden_size = COLUMNS,
+        .head_count = 4,
+        .head_count_kv = 4,
+        .head_dim_k = 128,
+        .head_dim_v = 128,
+        .ffn_size = ROWS,
+        .vocab_size = 500,
+        .trained_context_tokens = 256,
+        .norm_epsilon = 1e-5,
     };
     ofl_model_builder *builder;
     memset(m, 0, sizeof *m);
@@ -40,7 +51,13 @@ static void big_model(fixture_model *m, char *data, uint64_t apart, const char *
 
 static fixture_case big_case(const ofl_model *model)
 {
-    fixture_case c = {.link = 20e9, .start = 1e-6, .compute = 1e-11, .cut = OFL_CUT_BYTES, .part_bytes = MATRIX_BYTES, .host_bytes = 1u << 30, .pinnable = 1u << 30};
+    fixture_case c = {.link = 20e9,
+                      .start = 1e-6,
+                      .compute = 1e-11,
+                      .cut = OFL_CUT_BYTES,
+                      .part_bytes = MATRIX_BYTES,
+                      .host_bytes = 1u << 30,
+                      .pinnable = 1u << 30};
     c.vram = fixture_least_vram(c, model) + 3 * MATRIX_BYTES;
     return c;
 }
@@ -323,7 +340,8 @@ static void test_reader(void **state)
         ofl_tensor_info info = {.struct_size = sizeof info};
         const void *data;
         assert_ok(ofl_model_tensor_get(model.model, tensor, &info));
-        uint64_t from = i < 2 ? 0 : test_random(&random) % info.bytes, bytes = i < 2 ? info.bytes : test_random(&random) % (info.bytes - from);
+        uint64_t from = i < 2 ? 0 : test_random(&random) % info.bytes,
+                 bytes = i < 2 ? info.bytes : test_random(&random) % (info.bytes - from);
         assert_ok(ofl_model_reader_read(reader, tensor, from, bytes, buffer, &data));
         assert_memory_equal(data, model.data[tensor] + from, bytes);
         assert_status(ofl_model_reader_read(reader, tensor, info.bytes, 1, buffer, &data), OFL_ERROR_ARGUMENT);

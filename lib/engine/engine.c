@@ -22,7 +22,8 @@ static ofl_status options_read(ofl_engine *engine, const ofl_engine_options *opt
     if (status != OFL_OK || !engine->options.poison) return status;
     ofl_device_info info = {.struct_size = sizeof info};
     status = ofl_device_info_get(engine->device, &info);
-    if (status == OFL_OK && !info.simulated) status = ofl_fail(OFL_ERROR_ARGUMENT, "engine: poison works on the simulated device only; leave it 0");
+    if (status == OFL_OK && !info.simulated)
+        status = ofl_fail(OFL_ERROR_ARGUMENT, "engine: poison works on the simulated device only; leave it 0");
     return status;
 }
 
@@ -80,7 +81,8 @@ static ofl_status fill(ofl_engine *engine, const ofl_engine_options *options)
     return status;
 }
 
-ofl_status ofl_engine_open(const ofl_plan *plan, const ofl_model *model, ofl_device *device, const ofl_engine_options *options, ofl_engine **out)
+ofl_status ofl_engine_open(const ofl_plan *plan, const ofl_model *model, ofl_device *device, const ofl_engine_options *options,
+                           ofl_engine **out)
 {
     if (out == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "engine: no place for it");
     *out = NULL;
@@ -139,11 +141,17 @@ ofl_status ofl_engine_stats_get(const ofl_engine *engine, ofl_engine_stats *out)
 ofl_status ofl_engine_unit_stats_get(const ofl_engine *engine, uint32_t index, ofl_engine_unit_stats *out)
 {
     if (engine == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "engine: none given");
-    if (index >= engine->unit_count) return ofl_fail(OFL_ERROR_ARGUMENT, "unit %u: the plan has %u", (unsigned)index, (unsigned)engine->unit_count);
+    if (index >= engine->unit_count)
+        return ofl_fail(OFL_ERROR_ARGUMENT, "unit %u: the plan has %u", (unsigned)index, (unsigned)engine->unit_count);
     const ofl_engine_unit *unit = &engine->units[index];
     ofl_engine_unit_stats stats = {
-        .struct_size = sizeof stats, .tier = unit->piece_bytes != 0 ? unit->tier : OFL_TIER_DEVICE, .acquires = unit->acquires, .bytes = unit->bytes,
-        .copies = unit->unit_copies, .stalls = unit->stalls, .stall_seconds = unit->stall_seconds,
+        .struct_size = sizeof stats,
+        .tier = unit->piece_bytes != 0 ? unit->tier : OFL_TIER_DEVICE,
+        .acquires = unit->acquires,
+        .bytes = unit->bytes,
+        .copies = unit->unit_copies,
+        .stalls = unit->stalls,
+        .stall_seconds = unit->stall_seconds,
     };
     return ofl_struct_out(out, &stats, sizeof stats, "ofl_engine_unit_stats");
 }
@@ -153,7 +161,10 @@ void ofl_engine_stats_reset(ofl_engine *engine)
     if (engine == NULL) return;
     const ofl_engine_stats held = engine->stats;
     engine->stats = (ofl_engine_stats){
-        .device_bytes = held.device_bytes, .pinned_bytes = held.pinned_bytes, .pageable_bytes = held.pageable_bytes, .file_bytes = held.file_bytes,
+        .device_bytes = held.device_bytes,
+        .pinned_bytes = held.pinned_bytes,
+        .pageable_bytes = held.pageable_bytes,
+        .file_bytes = held.file_bytes,
         .refused_bytes = held.refused_bytes,
     };
     engine->ring.high_water = engine->ring.head - engine->ring.tail;

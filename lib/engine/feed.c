@@ -1,9 +1,9 @@
-/* The feeder: where some pieces come from pageable memory or a file, a thread queues the copies of all pieces, in order, and a few others fill bounce buffers
- * ahead of it, also across pieces, so that file and link are both busy. Where all pieces are pinned there is none once the weights are loaded, and the
- * caller's thread queues the copies itself.
+/* The feeder: where some pieces come from pageable memory or a file, a thread queues the copies of all pieces, in order, and a few others
+ * fill bounce buffers ahead of it, also across pieces, so that file and link are both busy. Where all pieces are pinned there is none once
+ * the weights are loaded, and the caller's thread queues the copies itself.
  *
- * Operations are numbered from 1. What passes through the buffers is cut into chunks, numbered over all operations; fillers claim them in order, and the
- * queueing thread waits for each in the same order. */
+ * Operations are numbered from 1. What passes through the buffers is cut into chunks, numbered over all operations; fillers claim them in
+ * order, and the queueing thread waits for each in the same order. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -79,8 +79,8 @@ ofl_status ofl_engine_host_copy(const ofl_engine *engine, const ofl_engine_unit 
         const ofl_engine_extent *extent = &engine->extents[i];
         for (uint64_t done = 0; done < extent->bytes;) {
             uint64_t bytes = ofl_min_u64(engine->copy_bytes, extent->bytes - done);
-            ofl_status status =
-                ofl_copy(engine->device, engine->copies, OFL_HOST_TO_DEVICE, to + extent->piece_offset + done, extent->host + done, bytes, memory);
+            ofl_status status = ofl_copy(engine->device, engine->copies, OFL_HOST_TO_DEVICE, to + extent->piece_offset + done,
+                                         extent->host + done, bytes, memory);
             if (status != OFL_OK) return status;
             done += bytes;
         }
@@ -151,7 +151,8 @@ static ofl_status fill_from_model(ofl_feeder *feeder, const feed_chunk *chunk, o
     if (chunk->again)
         return ofl_model_reader_read(feeder->reader, chunk->slice->tensor, from, chunk->bytes, buffer->memory, &buffer->data);
     buffer->data = buffer->memory;
-    return ofl_model_tensor_read(feeder->engine->model, chunk->slice->tensor, from, chunk->bytes, chunk->on_host ? chunk->to : buffer->memory);
+    return ofl_model_tensor_read(feeder->engine->model, chunk->slice->tensor, from, chunk->bytes,
+                                 chunk->on_host ? chunk->to : buffer->memory);
 }
 
 static ofl_status fill(ofl_feeder *feeder, const feed_chunk *chunk, ofl_bounce_buffer *buffer)
@@ -258,7 +259,8 @@ static ofl_status threads_start(ofl_feeder *feeder)
 {
     for (uint32_t i = 0; i < FILLERS + 1; i++) {
         int code = pthread_create(&feeder->threads[i], NULL, i == 0 ? queue_all : fill_all, feeder);
-        if (code != 0) return ofl_fail_code(OFL_ERROR_HOST_MEMORY, code, "engine's feeder: a thread could not be started; allow more threads");
+        if (code != 0)
+            return ofl_fail_code(OFL_ERROR_HOST_MEMORY, code, "engine's feeder: a thread could not be started; allow more threads");
         feeder->thread_count++;
     }
     return OFL_OK;
@@ -284,8 +286,6 @@ ofl_status ofl_feeder_bounce(ofl_feeder *feeder, uint64_t largest)
     ofl_bounce bounce;
     ofl_status status = ofl_bounce_open(feeder->engine->device, largest, &bounce);
     if (status != OFL_OK) return status;
-    if (bounce.unpinned)
-        ofl_engine_say(feeder->engine, "host memory: no buffers for reading could be page-locked; weights that are not pinned are copied more slowly than planned");
     lock(feeder);
     while (feeder->done < feeder->pushed && feeder->failed == OFL_OK) wait(feeder); /* chunks under way are cut as they were */
     feeder->bounce = bounce;
@@ -295,6 +295,7 @@ ofl_status ofl_feeder_bounce(ofl_feeder *feeder, uint64_t largest)
 
 ofl_status ofl_feeder_reads_files(ofl_feeder *feeder) { return ofl_model_reader_open(feeder->engine->model, &feeder->reader); }
 bool ofl_feeder_has_bounce(const ofl_feeder *feeder) { return feeder->bounce.there; }
+bool ofl_feeder_is_unpinned(const ofl_feeder *feeder) { return feeder->bounce.unpinned; }
 uint64_t ofl_feeder_chunk(const ofl_feeder *feeder) { return feeder->bounce.chunk; }
 
 void ofl_feeder_close(ofl_feeder *feeder)
@@ -368,7 +369,8 @@ void ofl_feeder_drop(ofl_feeder *feeder, const ofl_engine_slot *slot)
 {
     lock(feeder);
     feed_op *op = op_of(feeder, slot->fed);
-    bool cut = op->filled && (slot->fed < feeder->claim_op || (slot->fed == feeder->claim_op && (feeder->claim.extent != 0 || feeder->claim.done != 0)));
+    bool cut = op->filled &&
+               (slot->fed < feeder->claim_op || (slot->fed == feeder->claim_op && (feeder->claim.extent != 0 || feeder->claim.done != 0)));
     if (slot->fed > feeder->begun && !cut) *op = (feed_op){.kind = FEED_NOTHING};
     unlock(feeder);
 }

@@ -1,5 +1,5 @@
-/* Host memory for weights: exact sizes in whole pages, near the device, touched first by several threads, then page-locked. Faulting the pages in is what
- * takes the time, so it is done in steps between which the caller is asked whether to go on. */
+/* Host memory for weights: exact sizes in whole pages, near the device, touched first by several threads, then page-locked. Faulting the
+ * pages in is what takes the time, so it is done in steps between which the caller is asked whether to go on. */
 #include "engine/internal.h"
 
 #include <pthread.h>
@@ -55,7 +55,8 @@ static ofl_status map(ofl_host_block *block, const ofl_host_ticker *ticker)
     uint64_t bytes = whole_pages(block->bytes);
     void *base = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED)
-        return ofl_fail_room(OFL_ERROR_HOST_MEMORY, block->bytes, 0, "weights in host memory: %s could not be had; free some, or plan with less",
+        return ofl_fail_room(OFL_ERROR_HOST_MEMORY, block->bytes, 0,
+                             "weights in host memory: %s could not be had; free some, or plan with less",
                              ofl_bytes_text(block->bytes).text);
     block->base = base;
     (void)madvise(base, (size_t)bytes, MADV_HUGEPAGE); /* fewer faults, cheaper to lock */

@@ -127,11 +127,13 @@ typedef struct ofl_host_ticker {
     void *context;
     const struct ofl_locality *locality;
 } ofl_host_ticker;
-/* host.c. take: whole pages near the device, present, page-locked if the block's tier says so. OFL_ERROR_PINNED_MEMORY: they are there, pageable. */
+/* host.c. take: whole pages near the device, present, page-locked if the block's tier says so. OFL_ERROR_PINNED_MEMORY: they are there,
+ * pageable. */
 ofl_status ofl_host_take(ofl_engine *engine, ofl_host_block *block, const ofl_host_ticker *ticker);
 void ofl_host_give(ofl_engine *engine, ofl_host_block *block);
 
-/* pins.c. Page-locks a range of the caller's memory in place, once for all engines of the process; *out is NULL when the caller had done so already. */
+/* pins.c. Page-locks a range of the caller's memory in place, once for all engines of the process; *out is NULL when the caller had done so
+ * already. */
 ofl_status ofl_pin_take(ofl_device *device, const char *start, uint64_t bytes, ofl_pin **out);
 void ofl_pin_give(ofl_pin *pin); /* NULL is allowed */
 
@@ -151,6 +153,7 @@ void ofl_feeder_close(ofl_feeder *feeder); /* NULL is allowed */
 /* Bounce buffers for pieces of at most `largest` bytes, pinned if they can be; before the first copy through them. */
 ofl_status ofl_feeder_bounce(ofl_feeder *feeder, uint64_t largest);
 bool ofl_feeder_has_bounce(const ofl_feeder *feeder);
+bool ofl_feeder_is_unpinned(const ofl_feeder *feeder); /* they could not be pinned */
 uint64_t ofl_feeder_chunk(const ofl_feeder *feeder); /* most bytes of one copy out of a bounce buffer */
 ofl_status ofl_feeder_load(ofl_feeder *feeder, uint32_t slice); /* to where it stays; a resident one through the bounce buffers */
 /* Bytes loaded so far, once they are at least so many. */

@@ -2,7 +2,8 @@
 #include "engine/internal.h"
 
 #define HOST_BLOCK_BYTES (UINT64_C(256) << 20)
-/* Of the caller's own memory: from this size on a slice is copied from where it lies; smaller ones are packed, since each copy costs a start. */
+/* Of the caller's own memory: from this size on a slice is copied from where it lies; smaller ones are packed, since each copy costs a
+ * start. */
 #define IN_PLACE_BYTES (UINT64_C(1) << 20)
 
 static ofl_status no_host_memory(void) { return ofl_fail(OFL_ERROR_HOST_MEMORY, "engine's tables: out of host memory; free some"); }
@@ -91,7 +92,8 @@ static ofl_status unit_slices(ofl_engine *engine, ofl_engine_unit *own)
     for (uint32_t i = own->slice_first; i < own->slice_first + own->slice_count; i++) {
         const ofl_engine_slice *slice = &engine->slices[i];
         if (slice->tier == OFL_TIER_DEVICE) continue;
-        if (slice->bytes == 0 || slice->piece_offset < end || slice->piece_offset > own->piece_bytes || slice->bytes > own->piece_bytes - slice->piece_offset)
+        if (slice->bytes == 0 || slice->piece_offset < end || slice->piece_offset > own->piece_bytes ||
+            slice->bytes > own->piece_bytes - slice->piece_offset)
             return does_not_add_up("a streamed slice is empty, or lies outside its unit's piece or on another one");
         if (own->extent_count != 0 && own->tier != slice->tier) return does_not_add_up("a unit is in two tiers of host memory");
         own->tier = slice->tier;
@@ -110,9 +112,12 @@ static ofl_status unit_read(ofl_engine *engine, uint32_t index)
     if (unit.slice_first > engine->slice_count || unit.slice_count > engine->slice_count - unit.slice_first)
         return does_not_add_up("a unit has slices that are not there");
     ofl_engine_unit *own = &engine->units[index];
-    *own = (ofl_engine_unit){
-        .slice_first = unit.slice_first, .slice_count = unit.slice_count, .piece_bytes = unit.piece_bytes, .extent_first = engine->extent_count,
-        .block = OFL_NOWHERE, .position = OFL_NOWHERE};
+    *own = (ofl_engine_unit){.slice_first = unit.slice_first,
+                             .slice_count = unit.slice_count,
+                             .piece_bytes = unit.piece_bytes,
+                             .extent_first = engine->extent_count,
+                             .block = OFL_NOWHERE,
+                             .position = OFL_NOWHERE};
     if (unit.piece_bytes > engine->ring_bytes || unit.piece_bytes % OFL_ALIGNMENT_BYTES != 0)
         return does_not_add_up("a piece does not fit its ring");
     return unit_slices(engine, own);

@@ -1,5 +1,5 @@
-/* Fills the tiers: each byte of the model is read once, straight to where it stays; resident bytes pass through the bounce buffers. Memory is taken block by
- * block while the blocks before are read, so that the caller sees progress and may stop it at any time. */
+/* Fills the tiers: each byte of the model is read once, straight to where it stays; resident bytes pass through the bounce buffers. Memory
+ * is taken block by block while the blocks before are read, so that the caller sees progress and may stop it at any time. */
 #include "engine/internal.h"
 
 #include <stdlib.h>
@@ -25,7 +25,8 @@ static ofl_status tell(loader *load, uint64_t done)
     const ofl_engine_options *options = &load->engine->options;
     load->told = done;
     if (options->progress == NULL || options->progress(options->context, done, load->total) == 0) return OFL_OK;
-    return ofl_fail(OFL_ERROR_CANCELLED, "loading: stopped by the caller after %s of %s", ofl_bytes_text(done).text, ofl_bytes_text(load->total).text);
+    return ofl_fail(OFL_ERROR_CANCELLED, "loading: stopped by the caller after %s of %s", ofl_bytes_text(done).text,
+                    ofl_bytes_text(load->total).text);
 }
 
 static ofl_status tick(void *context)
@@ -125,13 +126,15 @@ static ofl_status own_memory_lock(loader *load)
     uint32_t count = 0;
     for (uint32_t i = 0; i < engine->slice_count; i++) {
         if (engine->slices[i].in_place) load->in_place += engine->slices[i].bytes;
-        if (engine->slices[i].in_place && engine->slices[i].tier == OFL_TIER_PAGEABLE) engine->stats.pageable_bytes += engine->slices[i].bytes;
+        if (engine->slices[i].in_place && engine->slices[i].tier == OFL_TIER_PAGEABLE)
+            engine->stats.pageable_bytes += engine->slices[i].bytes;
         count += locks_in_place(&engine->slices[i]);
     }
     if (count == 0) return OFL_OK;
     engine->pins = ofl_alloc(count, sizeof(ofl_pin *));
     own_range *ranges = ofl_alloc(count, sizeof *ranges);
-    ofl_status status = engine->pins != NULL && ranges != NULL ? OFL_OK : ofl_fail(OFL_ERROR_HOST_MEMORY, "engine's tables: out of host memory; free some");
+    ofl_status status =
+        engine->pins != NULL && ranges != NULL ? OFL_OK : ofl_fail(OFL_ERROR_HOST_MEMORY, "engine's tables: out of host memory; free some");
     if (status == OFL_OK) {
         uint32_t at = 0;
         for (uint32_t i = 0; i < engine->slice_count; i++) {
@@ -274,9 +277,10 @@ static ofl_status residents_load(loader *load)
 static void say_refused(const loader *load)
 {
     if (load->refused == 0) return;
-    ofl_engine_say(load->engine,
-                   "host memory: %s of %s of streamed weights could be page-locked; the rest is copied from pageable memory, slower than planned",
-                   ofl_bytes_text(load->wanted - load->refused).text, ofl_bytes_text(load->wanted).text);
+    ofl_engine_say(
+        load->engine,
+        "host memory: %s of %s of streamed weights could be page-locked; the rest is copied from pageable memory, slower than planned",
+        ofl_bytes_text(load->wanted - load->refused).text, ofl_bytes_text(load->wanted).text);
 }
 
 /* Pinned memory in the order of need: rows, which have no other place; the bounce buffers, where the plan counts on them; pieces. */
@@ -295,6 +299,10 @@ static ofl_status tiers_fill(loader *load)
     uint64_t largest = ofl_max_u64(largest_unpinned(engine), largest_resident(engine));
     if (engine->stats.file_bytes != 0) status = ofl_feeder_reads_files(engine->feeder);
     if (status == OFL_OK && largest != 0 && unpinned == 0) status = ofl_feeder_bounce(engine->feeder, largest);
+    if (status == OFL_OK && largest_unpinned(engine) != 0 && ofl_feeder_is_unpinned(engine->feeder))
+        ofl_engine_say(
+            engine,
+            "host memory: no buffers for reading could be page-locked; what is not in pinned memory is copied more slowly than planned");
     if (status == OFL_OK) status = residents_load(load);
     if (status == OFL_OK) status = wait_loaded(load, 0);
     return status == OFL_OK && load->told != load->total ? tell(load, load->total) : status;
@@ -319,6 +327,7 @@ ofl_status ofl_engine_load(ofl_engine *engine)
     if (status == OFL_OK) status = ofl_feeder_open(engine);
     if (status == OFL_OK) status = tiers_fill(&load);
     ofl_locality_close(load.locality);
+    if (status == OFL_OK) status = ofl_stream_wait(engine->device, engine->copies); /* residents are read without asking */
     if (status != OFL_OK) return status;
     if (largest_unpinned(engine) == 0) {
         ofl_feeder_close(engine->feeder);

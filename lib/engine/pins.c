@@ -1,5 +1,5 @@
-/* The caller's memory, page-locked where it lies. Several engines may stream from the same weights, and a range can be locked once only: the process keeps
- * count of who uses which. */
+/* The caller's memory, page-locked where it lies. Several engines may stream from the same weights, and a range can be locked once only:
+ * the process keeps count of who uses which. */
 #include "engine/internal.h"
 
 #include <pthread.h>
@@ -21,16 +21,19 @@ static bool is_callers(ofl_device *device, const char *start, uint64_t bytes)
     const void *address;
     uintptr_t first = (uintptr_t)start / OFL_PAGE_BYTES, last = ((uintptr_t)start + bytes - 1) / OFL_PAGE_BYTES;
     for (const ofl_pin *pin = pins; pin != NULL; pin = pin->next) {
-        uintptr_t other_first = (uintptr_t)pin->start / OFL_PAGE_BYTES, other_last = ((uintptr_t)pin->start + pin->bytes - 1) / OFL_PAGE_BYTES;
+        uintptr_t other_first = (uintptr_t)pin->start / OFL_PAGE_BYTES,
+                  other_last = ((uintptr_t)pin->start + pin->bytes - 1) / OFL_PAGE_BYTES;
         if (first <= other_last && other_first <= last) return false;
     }
-    return ofl_device_host_address(device, start, &address) == OFL_OK && ofl_device_host_address(device, start + bytes - 1, &address) == OFL_OK;
+    return ofl_device_host_address(device, start, &address) == OFL_OK &&
+           ofl_device_host_address(device, start + bytes - 1, &address) == OFL_OK;
 }
 
 static ofl_pin *find(const ofl_device *device, const char *start, uint64_t bytes)
 {
     for (ofl_pin *pin = pins; pin != NULL; pin = pin->next) {
-        if (pin->device == device && start >= pin->start && bytes <= pin->bytes && (uint64_t)(start - pin->start) <= pin->bytes - bytes) return pin;
+        if (pin->device == device && start >= pin->start && bytes <= pin->bytes && (uint64_t)(start - pin->start) <= pin->bytes - bytes)
+            return pin;
     }
     return NULL;
 }

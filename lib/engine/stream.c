@@ -1,7 +1,8 @@
 /* The ring in motion: pieces are copied in the order of the last step as soon as there is room, across the step boundary.
  *
- * Who waits for whom: the reader's stream waits for a piece's `landed` event, recorded behind its copies; the copy stream waits for `released`, recorded
- * behind the reader's work, before anything that is queued later. Copies run in one stream, so a piece dropped in flight is overwritten in order too. */
+ * Who waits for whom: the reader's stream waits for a piece's `landed` event, recorded behind its copies; the copy stream waits for
+ * `released`, recorded behind the reader's work, before anything that is queued later. Copies run in one stream, so a piece dropped in
+ * flight is overwritten in order too. */
 #include "engine/internal.h"
 
 #include <string.h>
@@ -12,7 +13,8 @@ static ofl_status order_open(ofl_engine *engine)
 {
     engine->order = ofl_alloc(engine->unit_count, sizeof *engine->order);
     engine->observed = ofl_alloc(engine->unit_count, sizeof *engine->observed);
-    if (engine->order == NULL || engine->observed == NULL) return ofl_fail(OFL_ERROR_HOST_MEMORY, "engine's order: out of host memory; free some");
+    if (engine->order == NULL || engine->observed == NULL)
+        return ofl_fail(OFL_ERROR_HOST_MEMORY, "engine's order: out of host memory; free some");
     for (uint32_t i = 0; i < engine->unit_count; i++) {
         if (engine->units[i].piece_bytes == 0) continue;
         engine->units[i].position = engine->order_count;
@@ -21,7 +23,8 @@ static ofl_status order_open(ofl_engine *engine)
     return OFL_OK;
 }
 
-/* As many pieces as the ring could hold of the smallest kind, and never more than a step and one: the planner's timeline plays with the same limit. */
+/* As many pieces as the ring could hold of the smallest kind, and never more than a step and one: the planner's timeline plays with the
+ * same limit. */
 static uint32_t most_pieces(const ofl_engine *engine)
 {
     uint64_t smallest = engine->ring_bytes;
@@ -71,8 +74,9 @@ static void count_copy(ofl_engine *engine, ofl_engine_unit *unit)
     ofl_engine_stats *stats = &engine->stats;
     stats->bytes_streamed += unit->copy_bytes;
     stats->copies += unit->copies;
-    *(unit->tier == OFL_TIER_PINNED ? &stats->from_pinned_bytes : unit->tier == OFL_TIER_PAGEABLE ? &stats->from_pageable_bytes : &stats->from_file_bytes) +=
-        unit->copy_bytes;
+    *(unit->tier == OFL_TIER_PINNED     ? &stats->from_pinned_bytes
+      : unit->tier == OFL_TIER_PAGEABLE ? &stats->from_pageable_bytes
+                                        : &stats->from_file_bytes) += unit->copy_bytes;
     unit->bytes += unit->copy_bytes;
     unit->unit_copies += unit->copies;
 }
@@ -116,7 +120,8 @@ static void give(ofl_engine *engine, uint64_t piece)
     ofl_ring_give(&engine->ring, piece);
 }
 
-/* Drops prefetched pieces from `first` on, youngest first, so that the numbers of those still to come stay. The cursor goes back to the oldest. */
+/* Drops prefetched pieces from `first` on, youngest first, so that the numbers of those still to come stay. The cursor goes back to the
+ * oldest. */
 static void drop_queued(ofl_engine *engine, uint64_t first)
 {
     for (uint64_t piece = engine->ring.sequence + engine->ring.count; piece-- > first;) {
@@ -151,7 +156,8 @@ static ofl_status find_or_fetch(ofl_engine *engine, uint32_t index, uint64_t *pi
         status = fetch(engine, index, position, piece_out);
     }
     if (status == OFL_NOT_READY)
-        return ofl_fail(OFL_ERROR_STATE, "acquire of unit %u: the ring is full of held units and what lies behind them; release the one held longest",
+        return ofl_fail(OFL_ERROR_STATE,
+                        "acquire of unit %u: the ring is full of held units and what lies behind them; release the one held longest",
                         (unsigned)index);
     if (status == OFL_OK && position != OFL_NOWHERE) engine->cursor = (position + 1) % engine->order_count;
     return status;
@@ -185,8 +191,10 @@ static void step_end(ofl_engine *engine)
 static ofl_status usable(ofl_engine *engine, uint32_t unit)
 {
     if (engine == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "engine: none given");
-    if (engine->broken != OFL_OK) return ofl_fail(engine->broken, "engine: an earlier copy could not be queued; close the engine and open it again");
-    if (unit >= engine->unit_count) return ofl_fail(OFL_ERROR_ARGUMENT, "unit %u: the plan has %u", (unsigned)unit, (unsigned)engine->unit_count);
+    if (engine->broken != OFL_OK)
+        return ofl_fail(engine->broken, "engine: an earlier copy could not be queued; close the engine and open it again");
+    if (unit >= engine->unit_count)
+        return ofl_fail(OFL_ERROR_ARGUMENT, "unit %u: the plan has %u", (unsigned)unit, (unsigned)engine->unit_count);
     return OFL_OK;
 }
 

@@ -15,7 +15,8 @@ ofl_status ofl_engine_resident(ofl_engine *engine, uint32_t tensor, const void *
     for (uint32_t i = 0; i < count; i++) {
         const ofl_engine_slice *slice = &engine->slices[first + i];
         if (slice->tier != OFL_TIER_DEVICE) return OFL_ERROR_NOT_FOUND;
-        if (i > 0 && slice->arena_offset != slice[-1].arena_offset + slice[-1].bytes) return OFL_ERROR_NOT_FOUND; /* its rows are not in one run */
+        if (i > 0 && slice->arena_offset != slice[-1].arena_offset + slice[-1].bytes)
+            return OFL_ERROR_NOT_FOUND; /* its rows are not in one run */
     }
     if (count == 0) return OFL_ERROR_NOT_FOUND;
     *out = engine->arena + engine->slices[first].arena_offset;
@@ -44,10 +45,12 @@ ofl_status ofl_engine_rows(ofl_engine *engine, uint32_t tensor, const uint32_t *
         return ofl_fail(OFL_ERROR_ARGUMENT, "rows of %s: it is no lookup tensor", info.name);
     for (uint32_t i = 0; i < count; i++) {
         if (rows[i] >= info.row_count)
-            return ofl_fail(OFL_ERROR_ARGUMENT, "row %u of %s: it has %llu", (unsigned)rows[i], info.name, (unsigned long long)info.row_count);
+            return ofl_fail(OFL_ERROR_ARGUMENT, "row %u of %s: it has %llu", (unsigned)rows[i], info.name,
+                            (unsigned long long)info.row_count);
         const ofl_engine_slice *slice = slice_of_row(engine->slices + first, slices, rows[i]);
         if (slice->reachable == NULL)
-            return ofl_fail(OFL_ERROR_UNSUPPORTED, "row %u of %s: it is kept where the device cannot read it (%s); allow more pinnable memory", (unsigned)rows[i],
+            return ofl_fail(OFL_ERROR_UNSUPPORTED,
+                            "row %u of %s: it is kept where the device cannot read it (%s); allow more pinnable memory", (unsigned)rows[i],
                             info.name, ofl_tier_name(slice->tier));
     }
     for (uint32_t i = 0; i < count; i++) {

@@ -77,11 +77,14 @@ static ofl_status read_pages(const ofl_model_file *about, open_file *file, uint6
         ssize_t count = pread(file->descriptor, to + got, (size_t)(whole - got), (off_t)(first + got));
         if (count < 0 && (errno == EINTR || (errno == EINVAL && give_up_direct(file)))) continue;
         if (count < 0)
-            return ofl_fail_code(OFL_ERROR_IO, errno, "%s: cannot read at %llu: %s", about->path, (unsigned long long)(first + got), strerror(errno));
-        if (count == 0) return ofl_fail(OFL_ERROR_IO, "%s: ends at %llu, data were expected there", about->path, (unsigned long long)(first + got));
+            return ofl_fail_code(OFL_ERROR_IO, errno, "%s: cannot read at %llu: %s", about->path, (unsigned long long)(first + got),
+                                 strerror(errno));
+        if (count == 0)
+            return ofl_fail(OFL_ERROR_IO, "%s: ends at %llu, data were expected there", about->path, (unsigned long long)(first + got));
         got += (uint64_t)count;
     }
-    if (file->cached) (void)posix_fadvise(file->descriptor, (off_t)first, (off_t)whole, POSIX_FADV_DONTNEED); /* not read again before others are */
+    if (file->cached)
+        (void)posix_fadvise(file->descriptor, (off_t)first, (off_t)whole, POSIX_FADV_DONTNEED); /* not read again before others are */
     return OFL_OK;
 }
 
@@ -93,11 +96,13 @@ static ofl_status check_range(const ofl_model *model, uint32_t index, uint64_t o
         return ofl_fail(OFL_ERROR_ARGUMENT, "tensor %s: bytes %llu + %llu are beyond its %llu", tensor->name, (unsigned long long)offset,
                         (unsigned long long)bytes, (unsigned long long)tensor->bytes);
     if (buffer == NULL || (uintptr_t)buffer % PAGE != 0)
-        return ofl_fail(OFL_ERROR_ARGUMENT, "tensor %s: the buffer to read into is missing, or does not begin at a multiple of %u", tensor->name, PAGE);
+        return ofl_fail(OFL_ERROR_ARGUMENT, "tensor %s: the buffer to read into is missing, or does not begin at a multiple of %u",
+                        tensor->name, PAGE);
     return OFL_OK;
 }
 
-ofl_status ofl_model_reader_read(ofl_model_reader *reader, uint32_t index, uint64_t offset, uint64_t bytes, void *buffer, const void **data_out)
+ofl_status ofl_model_reader_read(ofl_model_reader *reader, uint32_t index, uint64_t offset, uint64_t bytes, void *buffer,
+                                 const void **data_out)
 {
     if (reader == NULL || data_out == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "model reader: none given, or no place for the result");
     const ofl_model *model = reader->model;
