@@ -247,7 +247,7 @@ static void test_85_small_tensors_share_their_copies(void **state)
     assert_ok(ofl_engine_stats_get(f.engine, &stats));
     double rate = (double)stats.bytes_streamed / ((double)(ofl_device_now_ns(f.device) - start) * 1e-9);
     assert_true(f.budget.stream_bytes_per_step >= SMALL_BLOCKS * (uint64_t)(SMALL * 4096 + 3 * LARGE_ROWS * 4096));
-    assert_true(stats.copies <= 8 * SMALL_BLOCKS * 3);
+    assert_true(stats.copies <= 8 * SMALL_BLOCKS * 4); /* the caller's large ones from where they lie, the small ones together */
     assert_true(rate >= 0.8 * c.link);
     ofl_stream_destroy(f.device, stream);
     fixture_close(&f);

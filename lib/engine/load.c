@@ -274,13 +274,18 @@ static ofl_status residents_load(loader *load)
     return status;
 }
 
-static void say_refused(const loader *load)
+/* Once, whatever it was. */
+static void say_slower(const loader *load)
 {
-    if (load->refused == 0) return;
-    ofl_engine_say(
-        load->engine,
-        "host memory: %s of %s of streamed weights could be page-locked; the rest is copied from pageable memory, slower than planned",
-        ofl_bytes_text(load->wanted - load->refused).text, ofl_bytes_text(load->wanted).text);
+    const ofl_engine *engine = load->engine;
+    if (load->refused != 0)
+        ofl_engine_say(engine,
+                       "host memory: %s of %s of streamed weights could be page-locked; "
+                       "the rest is copied from pageable memory, slower than planned",
+                       ofl_bytes_text(load->wanted - load->refused).text, ofl_bytes_text(load->wanted).text);
+    else if (largest_unpinned(engine) != 0 && ofl_feeder_is_unpinned(engine->feeder))
+        ofl_engine_say(engine, "host memory: no buffers for reading could be page-locked; "
+                               "what is in pageable memory or in a file is copied slower than planned");
 }
 
 /* Pinned memory in the order of need: rows, which have no other place; the bounce buffers, where the plan counts on them; pieces. */
@@ -295,14 +300,10 @@ static ofl_status tiers_fill(loader *load)
     if (status != OFL_OK) return status;
     tiers_settle(engine);
     engine->stats.refused_bytes = load->refused;
-    say_refused(load);
     uint64_t largest = ofl_max_u64(largest_unpinned(engine), largest_resident(engine));
     if (engine->stats.file_bytes != 0) status = ofl_feeder_reads_files(engine->feeder);
     if (status == OFL_OK && largest != 0 && unpinned == 0) status = ofl_feeder_bounce(engine->feeder, largest);
-    if (status == OFL_OK && largest_unpinned(engine) != 0 && ofl_feeder_is_unpinned(engine->feeder))
-        ofl_engine_say(
-            engine,
-            "host memory: no buffers for reading could be page-locked; what is not in pinned memory is copied more slowly than planned");
+    if (status == OFL_OK) say_slower(load);
     if (status == OFL_OK) status = residents_load(load);
     if (status == OFL_OK) status = wait_loaded(load, 0);
     return status == OFL_OK && load->told != load->total ? tell(load, load->total) : status;
