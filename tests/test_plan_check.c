@@ -152,7 +152,7 @@ static ofl_machine *small_machine(void)
 {
     ofl_machine *m = test_machine(6 << 20, 1e9, 5e-6, 10e9, 100e9, 100000);
     assert_ok(ofl_machine_set(m, OFL_FIGURE_HOST, 9e6, OFL_SOURCE_GIVEN));
-    assert_ok(ofl_machine_set(m, OFL_FIGURE_PINNABLE, 3.5e6, OFL_SOURCE_GIVEN));
+    assert_ok(ofl_machine_set(m, OFL_FIGURE_PINNABLE, 4.5e6, OFL_SOURCE_GIVEN));
     assert_ok(ofl_machine_set(m, OFL_FIGURE_LINK_PAGEABLE, 5e8, OFL_SOURCE_GIVEN));
     return m;
 }
