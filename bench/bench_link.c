@@ -1,5 +1,5 @@
-/* link: the probe, all of it: how long copies take by size, pinned and pageable, both ways, both at once and beside a computation; the link itself,
- * what can be page-locked, the host's memory, the way to another device. */
+/* link: the probe, all of it: how long copies take by size, pinned and pageable, both ways, both at once and beside a computation; the link
+ * itself, what can be page-locked, the host's memory, the way to another device. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,14 +145,15 @@ int bench_link(int argc, char **argv)
     int exit_status = EXIT_DONE;
     const cli_option options[] = {
         {"--device", CLI_TEXT, &o.device, NULL, "cuda:N|sim:…", NULL, "(default: cuda:0, or else " SIMULATED ")"},
-        {"--peer", CLI_TEXT, &o.peer, NULL, "cuda:N|none", NULL, "the device to copy to from this one (default: the next GPU where there are several)"},
-        {"--pin", CLI_SIZE, &o.pin_bytes, NULL, "SIZE", NULL, "host memory to page-lock in a try, in steps (default: 1 GiB, or 64 MiB with a paced simulation)"},
+        {"--peer", CLI_TEXT, &o.peer, NULL, "cuda:N|none", NULL, "the device to copy to from this one (default: the next GPU, if any)"},
+        {"--pin", CLI_SIZE, &o.pin_bytes, NULL, "SIZE", NULL,
+         "host memory to page-lock in a try, in steps (default: 1 GiB, or 64 MiB with a paced simulation)"},
         {"--save", CLI_TEXT, &o.save, NULL, "MACHINE.json", NULL, "keep the probe there, for ofload-plan --machine"},
         BENCH_OUTPUT_OPTIONS(out),
     };
     const cli_program program = {"ofload-bench link", "[options]",
-                                 "Times copies of one device by size, both ways, from pinned and from pageable memory, both ways at once and (simulated) beside a "
-                                 "computation; says what the link, the host and page-locking allow.", NULL,
+                                 "Times copies of one device by size, both ways, from pinned and from pageable memory, both ways at once "
+                                 "and (simulated) beside a computation; says what the link, the host and page-locking allow.", NULL,
                                  options, sizeof options / sizeof options[0]};
     ofl_device *device = NULL, *peer = NULL;
     bench_report *report = NULL;

@@ -1,4 +1,5 @@
-/* What the probe sees beside the plain rates: lines by size, both ways, computing, page-locking in steps, PCI Express, WSL; and that it is kept. */
+/* What the probe sees beside the plain rates: lines by size, both ways, computing, page-locking in steps, PCI Express, WSL; and that it is
+ * kept. */
 #include "support/support.h"
 
 #include <math.h>
@@ -313,7 +314,8 @@ static void windows_charges_the_card(void **state)
     assert_true(ofl_is_wsl(test_path("wsl")));
     assert_false(ofl_is_wsl(test_path("linux")));
     assert_false(ofl_is_wsl(test_path("nowhere")));
-    static const struct { double host, pinnable; bool capped; } cases[] = {{16e9, 0, true}, {2e9, 0, false}, {16e9, 8e9, true}, {16e9, 1e9, false}};
+    static const struct { double host, pinnable; bool capped; } cases[] = {
+        {16e9, 0, true}, {2e9, 0, false}, {16e9, 8e9, true}, {16e9, 1e9, false}};
     for (size_t i = 0; i < OFL_COUNT_OF(cases); i++) {
         ofl_machine *machine = NULL;
         assert_ok(ofl_machine_create("a card", &machine));

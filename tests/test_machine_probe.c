@@ -212,6 +212,18 @@ static void page_cache_counts_as_free_and_parents_count_too(void **state)
     assert_int_equal(usable(root), 0);
 }
 
+/* A group that says how much it uses but has no limit of its own, or whose files are not there at all. */
+static void absent_limits_are_none(void **state)
+{
+    (void)state;
+    const char *root = fresh_root("absent", "0::/pod/job\n");
+    put(root, "sys/fs/cgroup/pod/job/memory.current", "7516192768\n");
+    assert_int_equal(usable(root), 48 * GIB);
+    put_v2(root, "/pod", "8589934592\n");
+    assert_int_equal(usable(root), 6 * GIB);
+    assert_int_equal(usable(fresh_root("gone", "0::/../../elsewhere\n")), 48 * GIB);
+}
+
 static void a_container_that_shows_only_its_own_group(void **state)
 {
     (void)state;
@@ -249,6 +261,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(lines_are_fitted),
     cmocka_unit_test(no_group_no_limit),
     cmocka_unit_test(page_cache_counts_as_free_and_parents_count_too),
+    cmocka_unit_test(absent_limits_are_none),
     cmocka_unit_test(a_container_that_shows_only_its_own_group),
     cmocka_unit_test(version_1_and_its_huge_none),
 };

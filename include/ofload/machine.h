@@ -66,9 +66,9 @@ typedef struct ofl_probe_options {
      * LINK_COMPUTING is measured. Called many times, on the calling thread; may use memory and streams of its own. */
     ofl_status (*compute)(void *context, ofl_device *device, ofl_stream *stream);
     void *context;
-    /* Host memory to page-lock at once, in steps, to see whether it can be: 0 tries 1 GiB (64 MiB on a simulated device on the wall clock),
-     * never more than a quarter of what the host has left, and no longer than half a second. What is refused makes PINNABLE measured;
-     * more than was tried stays unknown. */
+    /* Host memory to page-lock at once, in steps, to see whether it can be; never more than half of what the host has left. 0: up to 1 GiB
+     * (64 MiB on a simulated device on the wall clock), a quarter of what the host has left, and half a second. What is refused makes
+     * PINNABLE measured; more than was tried stays unknown. */
     uint64_t pin_bytes;
     ofl_device *peer;      /* another open device, or NULL: with it PEER, from `device` to it, is measured; OFL_ERROR_UNSUPPORTED on sim */
 } ofl_probe_options;

@@ -54,7 +54,8 @@ ofl_status ofl_device_count(const char *kind, uint32_t *count_out)
     REQUIRE(count_out, "ofl_device_count", "place for the count");
     *count_out = 0;
     REQUIRE(kind, "ofl_device_count", "kind of device");
-    if (strcmp(kind, "cuda") != 0) return ofl_fail(OFL_ERROR_ARGUMENT, "ofl_device_count: devices of kind \"%.40s\" are not counted; give cuda", kind);
+    if (strcmp(kind, "cuda") != 0)
+        return ofl_fail(OFL_ERROR_ARGUMENT, "ofl_device_count: devices of kind \"%.40s\" are not counted; give cuda", kind);
 #ifdef OFLOAD_HAVE_CUDA
     return ofl_cuda_count(count_out);
 #else

@@ -105,7 +105,8 @@ ofl_status ofl_host_rate_measure(uint64_t room_bytes, double *bytes_per_second_o
     *bytes_per_second_out = 0;
     if (room_bytes / 4 < ARRAY_BYTES) return OFL_OK;
     uint64_t *words = ofl_alloc(ARRAY_BYTES / sizeof *words, sizeof *words);
-    if (words == NULL) return ofl_fail(OFL_ERROR_HOST_MEMORY, "probe: no host memory for %s to read; free some", ofl_bytes_text(ARRAY_BYTES).text);
+    if (words == NULL)
+        return ofl_fail(OFL_ERROR_HOST_MEMORY, "probe: no host memory for %s to read; free some", ofl_bytes_text(ARRAY_BYTES).text);
     if (pthread_mutex_init(&g.mutex, NULL) == 0) {
         if (pthread_cond_init(&g.changed, NULL) == 0) {
             *bytes_per_second_out = sum_of_rates(&g, words, ARRAY_BYTES / sizeof *words);

@@ -1,6 +1,6 @@
 /* What a probe saw beside the figures, in JSON:
- * "probed": "2026-09-30T12:00:00Z", "link": {KEY: number…}, "paths": {LABEL: {"start_seconds", "bytes_per_second", "points": [{"bytes", "seconds"}…]}…},
- * "notes": ["…"]. Each may be missing. */
+ * "probed": "2026-09-30T12:00:00Z", "link": {KEY: number…}, "paths": {LABEL: {"start_seconds", "bytes_per_second",
+ * "points": [{"bytes", "seconds"}…]}…}, "notes": ["…"]. All but the time may be missing. */
 #include "machine/machine_state.h"
 
 #include <ctype.h>
@@ -148,7 +148,7 @@ static ofl_status read_line(ofl_link_line *line, const cJSON *object)
     ofl_status status = ofl_json_get_double(object, "machine: paths", "start_seconds", &line->start_seconds);
     if (status == OFL_OK) status = ofl_json_get_double(object, "machine: paths", "bytes_per_second", &line->bytes_per_second);
     if (status != OFL_OK) return status;
-    if (line->start_seconds < 0 || !(line->bytes_per_second > 0)) return malformed("the fit of a path has no rate, or starts before it begins");
+    if (line->start_seconds < 0 || !(line->bytes_per_second > 0)) return malformed("the fit of a path has no rate, or a start below 0");
     return read_points(line, cJSON_GetObjectItemCaseSensitive(object, "points"));
 }
 
@@ -177,7 +177,8 @@ static bool is_note(const cJSON *note)
 
 static ofl_status read_notes(ofl_machine *machine, const cJSON *notes)
 {
-    if (!cJSON_IsArray(notes) || cJSON_GetArraySize(notes) > (int)OFL_MACHINE_NOTES_MAX) return malformed("\"notes\" is no list of up to 8");
+    bool good = cJSON_IsArray(notes) && cJSON_GetArraySize(notes) <= (int)OFL_MACHINE_NOTES_MAX;
+    if (!good) return malformed("\"notes\" is no list of up to 8");
     for (const cJSON *note = notes->child; note != NULL; note = note->next) {
         if (!is_note(note)) return malformed("a note is no short text of one line");
         ofl_machine_add_note(machine, "%s", note->valuestring);

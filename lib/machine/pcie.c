@@ -58,9 +58,11 @@ void ofl_pcie_judge(ofl_machine *machine)
 {
     const ofl_link_state *link = &machine->link;
     if (link->width != 0 && link->width < link->most_width)
-        ofl_machine_add_note(machine, "while it copied, the link ran %u lanes wide of the %u that the device has; another slot, or no card beside it, may make it wider",
+        ofl_machine_add_note(machine, "while it copied, the link ran %u lanes wide of the %u that the device has; another slot, or no card "
+                             "beside it, may make it wider",
                              (unsigned)link->width, (unsigned)link->most_width);
     if (link->generation != 0 && link->generation < link->most_generation)
-        ofl_machine_add_note(machine, "while it copied, the link ran as PCI Express generation %u of the %u that the device has; the slot, a riser or a setting limits it",
+        ofl_machine_add_note(machine, "while it copied, the link ran as PCI Express generation %u of the %u that the device has; the slot, "
+                             "a riser or a setting limits it",
                              (unsigned)link->generation, (unsigned)link->most_generation);
 }

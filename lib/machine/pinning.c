@@ -3,12 +3,10 @@
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #define FIRST_BYTES (UINT64_C(64) << 20)
 #define LEAST_BYTES (UINT64_C(64) << 10)
 #define MOST_PIECES 48u
-#define MOST_SECONDS 0.5
 
 typedef struct pieces {
     void *memory[MOST_PIECES];
@@ -17,19 +15,13 @@ typedef struct pieces {
     bool refused;
 } pieces;
 
-static double seconds_now(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static bool is_refusal(ofl_status status) { return status == OFL_ERROR_PINNED_MEMORY || status == OFL_ERROR_UNSUPPORTED; }
 
-/* The next piece is as large as all before it, and half as large after a refusal; none that would take longer than is left, at the pace so far. */
-static ofl_status take_pieces(ofl_device *device, uint64_t most, pieces *p)
+/* The next piece is as large as all before it, and half as large after a refusal; none that would take longer than is left, at the pace so
+ * far. */
+static ofl_status take_pieces(ofl_device *device, uint64_t most, double seconds, pieces *p)
 {
-    double start = seconds_now();
+    uint64_t start = ofl_device_now_ns(device);
     uint64_t next = ofl_min_u64(FIRST_BYTES, most);
     while (p->count < MOST_PIECES && next >= LEAST_BYTES) {
         ofl_status status = ofl_device_host_alloc(device, next, &p->memory[p->count]);
@@ -38,8 +30,8 @@ static ofl_status take_pieces(ofl_device *device, uint64_t most, pieces *p)
         if (status == OFL_OK) p->count++;
         p->refused = p->refused || status != OFL_OK;
         next = ofl_min_u64(p->refused ? next / 2 : p->bytes, most - p->bytes) / LEAST_BYTES * LEAST_BYTES;
-        double spent = seconds_now() - start, per_byte = p->bytes > 0 ? spent / (double)p->bytes : 0;
-        if (spent + per_byte * (double)next > MOST_SECONDS) break;
+        double spent = (double)(ofl_device_now_ns(device) - start) * 1e-9, per_byte = p->bytes > 0 ? spent / (double)p->bytes : 0;
+        if (spent + per_byte * (double)next > seconds) break;
     }
     return OFL_OK;
 }
@@ -60,18 +52,18 @@ static ofl_status judge(ofl_device *device, uint64_t pinned, ofl_machine *machin
     ofl_status status = still_works(device, &works);
     if (status != OFL_OK) return status;
     if (works)
-        ofl_machine_add_note(machine, "of the host's memory %s could be page-locked and more was refused; what is streamed beyond it is copied at the "
-                             "rate of pageable memory", ofl_bytes_text(pinned).text);
+        ofl_machine_add_note(machine, "of the host's memory %s could be page-locked and more was refused; what is streamed beyond it is "
+                             "copied at the rate of pageable memory", ofl_bytes_text(pinned).text);
     else
-        ofl_machine_add_note(machine, "the host page-locked %s, refused more, and then refused any; what is streamed is copied at the rate of pageable "
-                             "memory", ofl_bytes_text(pinned).text);
+        ofl_machine_add_note(machine, "the host page-locked %s, refused more, and then refused any; what is streamed is copied at the "
+                             "rate of pageable memory", ofl_bytes_text(pinned).text);
     return ofl_machine_set(machine, OFL_FIGURE_PINNABLE, works && pinned > 0 ? (double)pinned : 1, OFL_SOURCE_MEASURED);
 }
 
-ofl_status ofl_probe_pinning(ofl_device *device, uint64_t held, uint64_t most, ofl_machine *machine)
+ofl_status ofl_probe_pinning(ofl_device *device, uint64_t held, uint64_t most, double seconds, ofl_machine *machine)
 {
     pieces p = {.count = 0};
-    ofl_status status = take_pieces(device, most > held ? most - held : 0, &p);
+    ofl_status status = take_pieces(device, most > held ? most - held : 0, seconds, &p);
     for (uint32_t i = 0; i < p.count; i++) ofl_device_host_free(device, p.memory[i]);
     if (status != OFL_OK) return status;
     machine->link.pinned_bytes = held + p.bytes;
@@ -94,11 +86,13 @@ ofl_status ofl_limit_pinning_on_wsl(ofl_machine *machine)
 {
     ofl_source source = OFL_SOURCE_NONE;
     double card = ofl_machine_get(machine, OFL_FIGURE_VRAM, NULL), pinnable = ofl_machine_get(machine, OFL_FIGURE_PINNABLE, &source);
-    ofl_machine_add_note(machine, "this is Windows' Linux (WSL): its driver charges page-locked memory to the card and moves to host memory what does not fit, "
-                         "slowly and without an error; keep resident and page-locked bytes together below %s", ofl_bytes_text((uint64_t)card).text);
+    ofl_machine_add_note(machine, "this is Windows' Linux (WSL): its driver charges page-locked memory to the card and moves to host memory "
+                         "what does not fit, slowly and without an error; keep resident and page-locked bytes together below %s",
+                         ofl_bytes_text((uint64_t)card).text);
     if (source != OFL_SOURCE_NONE && pinnable <= card) return OFL_OK;
     ofl_source host_source = OFL_SOURCE_NONE;
     double host = ofl_machine_get(machine, OFL_FIGURE_HOST, &host_source);
-    if (source == OFL_SOURCE_NONE && host_source != OFL_SOURCE_NONE && host <= card) return OFL_OK; /* what is assumed is less than the host has */
+    bool small = host_source != OFL_SOURCE_NONE && host <= card; /* what will be assumed is less than the host has */
+    if (source == OFL_SOURCE_NONE && small) return OFL_OK;
     return ofl_machine_set(machine, OFL_FIGURE_PINNABLE, card, OFL_SOURCE_ASSUMED);
 }

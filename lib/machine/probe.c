@@ -1,6 +1,7 @@
 /* Measures an open device, step by step; each step sets the figures that it is about. */
 #include "machine/probe.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -14,6 +15,7 @@
 
 #define CONTEXT_BYTES (UINT64_C(768) << 20) /* a context takes at most about this; what is taken beyond it is another process's */
 #define PIN_BYTES (UINT64_C(1) << 30)
+#define PIN_SECONDS 0.5
 #define PIN_BYTES_PACED (UINT64_C(64) << 20) /* a simulated device on the wall clock touches all that it page-locks */
 
 typedef struct probe {
@@ -84,7 +86,8 @@ static ofl_status measure_pageable_link(const probe *p, const ofl_rig *rig)
     if (status == OFL_OK) status = measure_path(p, rig, OFL_PATH_DEVICE_TO_PAGEABLE, OFL_FIGURE_COUNT);
     if (status == OFL_OK) status = measured(p, OFL_FIGURE_LINK, line->bytes_per_second);
     if (status == OFL_OK) status = measured(p, OFL_FIGURE_COPY_START, line->start_seconds);
-    ofl_machine_add_note(p->machine, "the host could page-lock no memory at all: what is streamed is copied at the rate of pageable memory");
+    ofl_machine_add_note(p->machine, "the host could page-lock no memory at all: what is streamed is copied at the rate of pageable "
+                         "memory");
     return status == OFL_OK ? measured(p, OFL_FIGURE_PINNABLE, 1) : status; /* as good as none; a figure is above 0 */
 }
 
@@ -99,7 +102,8 @@ static ofl_status measure_at_once(const probe *p, const ofl_rig *rig)
     if (status != OFL_OK || p->options.compute == NULL) return status;
     status = ofl_measure_computing(rig, &p->options, down, computing);
     if (status == OFL_OK && computing->point_count > 0) return measured(p, OFL_FIGURE_LINK_COMPUTING, computing->bytes_per_second);
-    if (status == OFL_OK) ofl_machine_add_note(p->machine, "the computation given ended before the copies beside it: the rate while computing is not known");
+    if (status == OFL_OK)
+        ofl_machine_add_note(p->machine, "the computation given ended before the copies beside it: the rate while computing is not known");
     return status;
 }
 
@@ -132,8 +136,8 @@ static void look_at_memory(const probe *p, const ofl_rig *rig)
     link->device_node = ofl_locality_node(p->locality);
     link->pinned_node = place.node;
     if (link->device_node < 0 || place.node < 0 || (place.node == link->device_node && place.share > 0.9)) return;
-    ofl_machine_add_note(p->machine, "the device is at NUMA node %d, but %.0f %% of the page-locked memory came from node %d: copies from there are "
-                         "slower; free memory on node %d, or see to it that this process may use it",
+    ofl_machine_add_note(p->machine, "the device is at NUMA node %d, but %.0f %% of the page-locked memory came from node %d: copies from "
+                         "there are slower; free memory on node %d, or see to it that this process may use it",
                          (int)link->device_node, 100 * place.share, (int)place.node, (int)link->device_node);
 }
 
@@ -148,9 +152,11 @@ static ofl_status measure_peer(const probe *p, const ofl_rig *rig)
 static ofl_status measure_pinnable(const probe *p, const ofl_rig *rig)
 {
     bool paced = p->info.simulated && !p->info.virtual_clock;
-    uint64_t most = p->options.pin_bytes != 0 ? p->options.pin_bytes : paced ? PIN_BYTES_PACED : PIN_BYTES;
+    uint64_t asked = p->options.pin_bytes;
     if (rig->pinned == NULL) return OFL_OK;
-    return ofl_probe_pinning(p->device, rig->bytes, ofl_min_u64(most, p->room_bytes / 4), p->machine);
+    if (asked != 0) return ofl_probe_pinning(p->device, rig->bytes, ofl_min_u64(asked, p->room_bytes / 2), INFINITY, p->machine);
+    uint64_t most = ofl_min_u64(paced ? PIN_BYTES_PACED : PIN_BYTES, p->room_bytes / 4);
+    return ofl_probe_pinning(p->device, rig->bytes, most, PIN_SECONDS, p->machine);
 }
 
 static ofl_status measure_with_rig(const probe *p)
@@ -202,10 +208,22 @@ static void stamp(ofl_machine *machine)
     if (gmtime_r(&now, &utc) != NULL) (void)strftime(machine->probed, sizeof machine->probed, "%Y-%m-%dT%H:%M:%SZ", &utc);
 }
 
+/* Opened twice, one device would be its own neighbour. */
+static ofl_status check_peer(const probe *p)
+{
+    ofl_device_info other = {.struct_size = sizeof other};
+    if (p->options.peer == NULL) return OFL_OK;
+    ofl_status status = ofl_device_info_get(p->options.peer, &other);
+    bool same = p->options.peer == p->device || (*other.pci_id != '\0' && strcmp(other.pci_id, p->info.pci_id) == 0);
+    if (status != OFL_OK || !same) return status;
+    return ofl_fail(OFL_ERROR_ARGUMENT, "probe: %.80s and %.80s are the same device; give another to copy to", p->info.spec, other.spec);
+}
+
 static ofl_status begin(probe *p, const ofl_probe_options *options)
 {
     ofl_status status = ofl_device_info_get(p->device, &p->info);
     if (status == OFL_OK && options != NULL) status = ofl_struct_in(&p->options, sizeof p->options, options, "ofl_probe_options");
+    if (status == OFL_OK) status = check_peer(p);
     if (status != OFL_OK) return status;
     char *name = name_device(&p->info);
     if (name == NULL) return ofl_fail(OFL_ERROR_HOST_MEMORY, "probe: out of host memory");

@@ -32,8 +32,10 @@ static ofl_status put_copy(const ofl_rig *rig, ofl_stream *stream, const copy_ki
 {
     char *host = (kind->memory == OFL_HOST_PINNED ? rig->pinned : rig->pageable), *there = rig->on_device + offset;
     if (kind->between) return ofl_copy_peer(rig->device, stream, rig->peer, rig->on_peer, there, bytes);
-    if (kind->direction == OFL_HOST_TO_DEVICE) return ofl_copy(rig->device, stream, kind->direction, there, host + offset, bytes, kind->memory);
-    return ofl_copy(rig->device, stream, kind->direction, host + offset, there, bytes, kind->memory);
+    bool down = kind->direction == OFL_HOST_TO_DEVICE;
+    void *to = down ? there : host + offset;
+    const void *from = down ? host + offset : there;
+    return ofl_copy(rig->device, stream, kind->direction, to, from, bytes, kind->memory);
 }
 
 /* Seconds of one copy among `copies` queued together. */
@@ -97,7 +99,8 @@ ofl_status ofl_measure_line(const ofl_rig *rig, ofl_path path, ofl_link_line *ou
     if (status != OFL_OK) return status;
     if (!fit(&line))
         return ofl_fail(OFL_ERROR_RUNTIME,
-                        "probe: copies of %s to %s gave no rate (%s): their times do not rise with their size; try again on a quiet machine",
+                        "probe: copies of %s to %s gave no rate (%s): their times do not rise with their size; try again on a quiet "
+                        "machine",
                         ofl_bytes_text(line.points[line.point_count - 1].bytes).text, ofl_bytes_text(largest).text, ofl_path_label(path));
     *out = line;
     return OFL_OK;
@@ -123,8 +126,8 @@ static ofl_status put_load(const ofl_rig *rig, const load *l, uint64_t pieces)
 }
 
 /* One run of `copies`, `pieces` of the load before them. *covered_out: the load outlasted the copies. */
-static ofl_status time_under_load(const ofl_rig *rig, const load *l, ofl_direction direction, uint64_t bytes, uint64_t copies, uint64_t pieces,
-                                  double *seconds_out, bool *covered_out)
+static ofl_status time_under_load(const ofl_rig *rig, const load *l, ofl_direction direction, uint64_t bytes, uint64_t copies,
+                                  uint64_t pieces, double *seconds_out, bool *covered_out)
 {
     const copy_kind kind = {direction, OFL_HOST_PINNED, false};
     ofl_status status = put_load(rig, l, pieces);
@@ -163,7 +166,10 @@ static ofl_status measure_under_load(const ofl_rig *rig, const load *l, ofl_dire
     return OFL_OK;
 }
 
-static double line_seconds(const ofl_link_line *line, uint64_t bytes) { return line->start_seconds + (double)bytes / line->bytes_per_second; }
+static double line_seconds(const ofl_link_line *line, uint64_t bytes)
+{
+    return line->start_seconds + (double)bytes / line->bytes_per_second;
+}
 
 ofl_status ofl_measure_both_ways(const ofl_rig *rig, ofl_direction direction, const ofl_link_line *alone, const ofl_link_line *other,
                                  ofl_link_line *out)
@@ -186,8 +192,8 @@ static ofl_status time_piece(const ofl_rig *rig, load *l)
     l->seconds = (double)(ofl_device_now_ns(rig->device) - before) * 1e-9;
     if (status != OFL_OK || left < 0) return status != OFL_OK ? status : left;
     if (drained == OFL_OK && (left == OFL_OK || !(l->seconds > 0)))
-        return ofl_fail(OFL_ERROR_ARGUMENT, "probe: the computation given was over when its call returned; put at least a millisecond of it "
-                                            "on the stream and return without waiting");
+        return ofl_fail(OFL_ERROR_ARGUMENT, "probe: the computation given was over when its call returned; put at least a millisecond of "
+                                            "it on the stream and return without waiting");
     return drained;
 }
 
@@ -279,13 +285,19 @@ void ofl_rig_close(ofl_rig *rig)
     *rig = (ofl_rig){0};
 }
 
+static char next_byte(uint64_t *state)
+{
+    *state = *state * UINT64_C(6364136223846793005) + 1;
+    return (char)(*state >> 56);
+}
+
 ofl_status ofl_rig_verify(const ofl_rig *rig)
 {
     char *source = rig->pinned != NULL ? rig->pinned : rig->pageable;
     const copy_kind down = {OFL_HOST_TO_DEVICE, rig->pinned != NULL ? OFL_HOST_PINNED : OFL_HOST_PAGEABLE, false};
     const copy_kind back = {OFL_DEVICE_TO_HOST, OFL_HOST_PAGEABLE, false};
     uint64_t random = 1, wrong = 0, bytes = ofl_min_u64(rig->bytes, VERIFIED_BYTES);
-    for (uint64_t i = 0; i < bytes; i++) source[i] = (char)((random = random * UINT64_C(6364136223846793005) + 1) >> 56);
+    for (uint64_t i = 0; i < bytes; i++) source[i] = next_byte(&random);
     ofl_status status = put_copy(rig, rig->stream, &down, 0, bytes);
     ofl_status waited = ofl_stream_wait(rig->device, rig->stream);
     if (status == OFL_OK) status = waited;
@@ -294,7 +306,7 @@ ofl_status ofl_rig_verify(const ofl_rig *rig)
     waited = ofl_stream_wait(rig->device, rig->stream);
     if (status != OFL_OK || waited != OFL_OK) return status != OFL_OK ? status : waited;
     random = 1;
-    for (uint64_t i = 0; i < bytes; i++) wrong += rig->pageable[i] != (char)((random = random * UINT64_C(6364136223846793005) + 1) >> 56);
+    for (uint64_t i = 0; i < bytes; i++) wrong += rig->pageable[i] != next_byte(&random);
     if (wrong == 0) return OFL_OK;
     return ofl_fail(OFL_ERROR_RUNTIME, "probe: of %s copied to the device and back, %s came back changed; no rate is given",
                     ofl_bytes_text(bytes).text, ofl_bytes_text(wrong).text);

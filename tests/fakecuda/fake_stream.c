@@ -294,7 +294,8 @@ cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int f
     FAULT("cudaMemcpyPeerAsync");
     cudaStream_t stream = stream_of(handle);
     REQUIRE(stream != NULL);
-    if (to_device < 0 || to_device >= fake_count() || from_device < 0 || from_device >= fake_count()) return fake_remember(cudaErrorInvalidDevice);
+    if (to_device < 0 || to_device >= fake_count() || from_device < 0 || from_device >= fake_count())
+        return fake_remember(cudaErrorInvalidDevice);
     const graph_copy copy = {to, from, bytes, cudaMemcpyDeviceToDevice};
     ofl_status status = order(stream);
     if (status == OFL_OK) status = copy_late(fake_device(stream->device), stream, &copy, FAKE_PEER_RATE);

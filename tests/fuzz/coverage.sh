@@ -4,7 +4,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 build=$root/build-coverage
-parsers='model/(gguf|hf|safetensors|description|place|open|construct|complete)[a-z_]*|base/(json|json_pull|file)|plan/plan_read|machine/machine_json'
+parsers='model/(gguf|hf|safetensors|description|place|open|construct|complete)[a-z_]*|base/(json|json_pull|file)|plan/plan_read|machine/machine_(json|probed)'
 cmake -S "$root" -B "$build" -DCMAKE_C_COMPILER=gcc -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS=--coverage -DOFLOAD_CUDA=OFF -DOFLOAD_BUILD_PROGRAMS=OFF > /dev/null
 cmake --build "$build" > "$build/build.log"
 

@@ -221,6 +221,7 @@ static void from_published(void)
 #define TENSOR "{\"name\":\"q\",\"dtype\":\"Q8_0\",\"dims\":[64,64],\"role\":\"attn_q\",\"block\":0}"
 #define DESCRIPTION "{\"schema\":\"ofload.model/1\"," SHAPE "},\"tensors\":[" TENSOR
 
+#define PROBED "{\"schema\":\"ofload.machine/1\",\"probed\":\"2026-09-30T12:00:00Z\","
 static const struct {
     const char *target, *name, *text;
 } texts[] = {
@@ -297,8 +298,17 @@ static const struct {
      "\"device_node\":-1,\"pinned_node\":0,\"pinned_bytes\":65536},\"paths\":{\"pinned to device\":{\"start_seconds\":5e-6,\"bytes_per_second\":2e9,"
      "\"points\":[{\"bytes\":65536,\"seconds\":3.8e-5},{\"bytes\":4096,\"seconds\":7e-6}]}},\"notes\":[\"a sentence\"]}"},
     {"machine", "no-time", "{\"schema\":\"ofload.machine/1\",\"paths\":{}}"},
-    {"machine", "path", "{\"schema\":\"ofload.machine/1\",\"probed\":\"2026-09-30T12:00:00Z\",\"paths\":{\"by pigeon\":{}}}"},
-    {"machine", "note", "{\"schema\":\"ofload.machine/1\",\"probed\":\"2026-09-30T12:00:00Z\",\"notes\":[\"\\u001b\"]}"},
+    {"machine", "time", "{\"schema\":\"ofload.machine/1\",\"probed\":\"2026-09-30 12:00:00Z\"}"},
+    {"machine", "link", PROBED "\"link\":[]}"},
+    {"machine", "link-width", PROBED "\"link\":{\"width\":1e9}}"},
+    {"machine", "link-bytes", PROBED "\"link\":{\"pinned_bytes\":0.5}}"},
+    {"machine", "paths", PROBED "\"paths\":[]}"},
+    {"machine", "path", PROBED "\"paths\":{\"by pigeon\":{}}}"},
+    {"machine", "path-fit", PROBED "\"paths\":{\"pinned to device\":{\"start_seconds\":0,\"bytes_per_second\":0,\"points\":[]}}}"},
+    {"machine", "path-points", PROBED "\"paths\":{\"pinned to device\":{\"start_seconds\":0,\"bytes_per_second\":1,\"points\":[]}}}"},
+    {"machine", "path-point", PROBED "\"paths\":{\"pinned to device\":{\"start_seconds\":0,\"bytes_per_second\":1,\"points\":[{\"bytes\":0,\"seconds\":1}]}}}"},
+    {"machine", "notes", PROBED "\"notes\":{}}"},
+    {"machine", "note", PROBED "\"notes\":[\"\\u001b\"]}"},
     {"plan", "schema", "{\"schema\":\"ofload.plan/2\"}"},
     {"plan", "array", "[]"},
     {"plan", "schema-number", "{\"schema\":7}"},
