@@ -15,6 +15,7 @@
 #define RUN_SECONDS 0.02
 #define VERIFIED_BYTES (UINT64_C(4) << 20)
 #define WAKE_SECONDS 0.05
+#define SLOW_RUNS 3u
 #define MOST_LOAD 4096u /* pieces of what goes on meanwhile */
 #define TRIES 4u
 
@@ -49,17 +50,20 @@ static ofl_status time_copies(const ofl_rig *rig, const copy_kind *kind, uint64_
     return status != OFL_OK ? status : waited;
 }
 
-/* Keeps the path busy for a moment; the rate it ends at tells how much to copy in a run. */
+/* Keeps the path busy for a moment; the rate it ends at tells how much to copy in a run. A size is too much when it is slow several times in a
+ * row: once, it may have been the machine. */
 static ofl_status wake(const ofl_rig *rig, const copy_kind *kind, uint64_t *largest_out)
 {
     double seconds = 0, spent = 0;
     uint64_t bytes = OFL_LEAST_COPY_BYTES;
-    for (int i = 0; i < 100 && spent < WAKE_SECONDS; i++) {
+    for (uint32_t i = 0, slow = 0; i < 100 && (spent < WAKE_SECONDS || slow < SLOW_RUNS); i++) {
         ofl_status status = time_copies(rig, kind, bytes, 1, &seconds);
         if (status != OFL_OK) return status;
         spent += seconds;
-        if (seconds < RUN_SECONDS / 2 && bytes * 2 <= rig->bytes) bytes *= 2;
-        else if (rig->once) break;
+        bool grows = seconds < RUN_SECONDS / 2 && bytes * 2 <= rig->bytes;
+        if (!grows && rig->once) break;
+        slow = grows ? 0 : slow + 1;
+        if (grows) bytes *= 2;
     }
     *largest_out = bytes;
     return OFL_OK;
@@ -85,23 +89,35 @@ static bool fit(ofl_link_line *line)
     return ofl_fit_copies(points, line->point_count, &line->start_seconds, &line->bytes_per_second);
 }
 
+static ofl_status measure_points(const ofl_rig *rig, ofl_path path, ofl_link_line *line)
+{
+    uint64_t largest = 0;
+    ofl_status status = wake(rig, &kinds[path], &largest);
+    *line = (ofl_link_line){.struct_size = sizeof *line};
+    for (uint64_t bytes = largest; status == OFL_OK && line->point_count < OFL_LINE_POINTS_MAX && bytes >= LEAST_SMALL_BYTES; bytes /= 4) {
+        ofl_copy_time *point = &line->points[line->point_count++];
+        point->bytes = bytes;
+        status = median_copy(rig, &kinds[path], largest, path == OFL_PATH_PINNED_TO_DEVICE ? RUNS : FEWER_RUNS, point);
+    }
+    return status;
+}
+
+/* Anew where a busy machine left times that do not rise. */
 ofl_status ofl_measure_line(const ofl_rig *rig, ofl_path path, ofl_link_line *out)
 {
-    const copy_kind *kind = &kinds[path];
-    ofl_link_line line = {.struct_size = sizeof line};
-    uint64_t largest = 0;
-    ofl_status status = wake(rig, kind, &largest);
-    for (uint64_t bytes = largest; status == OFL_OK && line.point_count < OFL_LINE_POINTS_MAX && bytes >= LEAST_SMALL_BYTES; bytes /= 4) {
-        ofl_copy_time *point = &line.points[line.point_count++];
-        point->bytes = bytes;
-        status = median_copy(rig, kind, largest, path == OFL_PATH_PINNED_TO_DEVICE ? RUNS : FEWER_RUNS, point);
+    ofl_link_line line;
+    bool fitted = false;
+    for (uint32_t i = 0; i < TRIES && !fitted; i++) {
+        ofl_status status = measure_points(rig, path, &line);
+        if (status != OFL_OK) return status;
+        fitted = fit(&line);
     }
-    if (status != OFL_OK) return status;
-    if (!fit(&line))
+    if (!fitted)
         return ofl_fail(OFL_ERROR_RUNTIME,
                         "probe: copies of %s to %s gave no rate (%s): their times do not rise with their size; try again on a quiet "
                         "machine",
-                        ofl_bytes_text(line.points[line.point_count - 1].bytes).text, ofl_bytes_text(largest).text, ofl_path_label(path));
+                        ofl_bytes_text(line.points[line.point_count - 1].bytes).text, ofl_bytes_text(line.points[0].bytes).text,
+                        ofl_path_label(path));
     *out = line;
     return OFL_OK;
 }
