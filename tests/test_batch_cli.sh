@@ -55,6 +55,7 @@ expect 1 "is the input file itself" "$batch" $all --input in.jsonl --output ./in
 expect 1 "cannot be opened" "$batch" $all --input in.jsonl --output no/folder/o.jsonl
 { cat in.jsonl; head -1 in.jsonl; } >twice.jsonl
 expect 1 "is on line 1 and again on line 24" "$batch" $all --input twice.jsonl --output o.jsonl
+expect 1 "f8 is not supported" "$batch" --model tiny.gguf --device none-such --input in.jsonl --output o.jsonl --kv-type f8
 expect 1 "clock=virtual" "$batch" --model tiny.gguf --device sim:vram=64MiB,h2d=2GB/s,clock=virtual --input in.jsonl --output o.jsonl
 
 # ---- what is in use is never written over ----
@@ -132,6 +133,15 @@ expect 1 "" "$batch" --model other.gguf --device sim:vram=64MiB,h2d=2GB/s --inpu
 expect 0 "1.00 GB were to be used, 6.0 MB are there now" "$batch" --model tiny.gguf --device sim:vram=6MB,h2d=2GB/s --machine large.json --input in.jsonl --output shrunk.jsonl --ordered
 same a.jsonl shrunk.jsonl "planned for what is there"
 expect 1 "MB are free; plan with less memory" "$batch" --model tiny.gguf --device sim:vram=4MB,h2d=2GB/s --input in.jsonl --output refused.jsonl --plan p.json
+cp a.jsonl kept.jsonl
+cp a.jsonl.state.json kept.state
+expect 1 "MB are free" "$batch" --model tiny.gguf --device sim:vram=4MB,h2d=2GB/s --input in.jsonl --output a.jsonl --plan p.json --overwrite
+same a.jsonl kept.jsonl "an output that was to be written over, when loading failed"
+same a.jsonl.state.json kept.state "its state"
+
+# A signal is heeded while the link is measured, however slow it is, and leaves nothing behind.
+expect 75 "" timeout --preserve-status -k 60 2 "$batch" --model tiny.gguf --device sim:vram=64MiB,h2d=1B/s --input in.jsonl --output slow.jsonl
+[ ! -e slow.jsonl ] || { echo "a run that was stopped while it measured left an output"; failed=1; }
 
 # Error lines, retried.
 { cat in.jsonl; echo 'no request'; echo '{"custom_id":"long","url":"/v1/completions","body":{"prompt":"x","max_tokens":5000}}'; } >some.jsonl

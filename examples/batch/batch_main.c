@@ -28,6 +28,7 @@ static ofl_status run(const batch_options *o, int *exit_out)
         .json = o->json,
         .progress = !o->no_progress,
         .stop = signals_stop,
+        .may_leave = signals_may_leave,
     };
     ofl_status status = setup_open(o, signals_stop, &real, &model);
     if (status == OFL_OK) status = batch_run(&settings, &model, exit_out);

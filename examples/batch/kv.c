@@ -17,6 +17,18 @@ static uint64_t row_bytes(ofl_kv_type type, uint32_t dim)
     }
 }
 
+ofl_status kv_supports(ofl_kv_type type, uint32_t dim)
+{
+    if (row_bytes(type, KV_MAX_DIM) == 0)
+        return app_fail(OFL_ERROR_UNSUPPORTED, "KV cache: %s is not supported by the CPU's attention; f32, f16, bf16 and q8_0 are",
+                        ofl_kv_type_name(type));
+    if (dim == 0 || dim > KV_MAX_DIM)
+        return app_fail(OFL_ERROR_UNSUPPORTED, "KV cache: heads of %u elements are not supported; up to %u are", dim, KV_MAX_DIM);
+    if (type == OFL_KV_Q8_0 && dim % GROUP != 0)
+        return app_fail(OFL_ERROR_UNSUPPORTED, "KV cache: q8_0 needs heads of a multiple of 32 elements, these have %u; use f16", dim);
+    return OFL_OK;
+}
+
 ofl_status kv_init(kv_cache *cache, ofl_kv_type type, const ofl_model_shape *shape, uint32_t block_tokens, void *base, uint64_t bytes)
 {
     kv_cache c = {.base = base,
@@ -25,12 +37,8 @@ ofl_status kv_init(kv_cache *cache, ofl_kv_type type, const ofl_model_shape *sha
                   .heads = shape->head_count_kv,
                   .dim = shape->head_dim_k,
                   .block_tokens = block_tokens};
-    if (row_bytes(type, c.dim) == 0)
-        return app_fail(OFL_ERROR_UNSUPPORTED, "KV cache: this type is not supported by the CPU's attention; f32, f16, bf16 and q8_0 are");
-    if (c.dim == 0 || c.dim > KV_MAX_DIM)
-        return app_fail(OFL_ERROR_UNSUPPORTED, "KV cache: heads of %u elements are not supported; up to %u are", c.dim, KV_MAX_DIM);
-    if (type == OFL_KV_Q8_0 && c.dim % GROUP != 0)
-        return app_fail(OFL_ERROR_UNSUPPORTED, "KV cache: q8_0 needs heads of a multiple of 32 elements, these have %u; use f16", c.dim);
+    ofl_status status = kv_supports(type, c.dim);
+    if (status != OFL_OK) return status;
     if (block_tokens == 0 || block_tokens % KV_SPAN != 0)
         return app_fail(OFL_ERROR_UNSUPPORTED, "KV cache: blocks of %u tokens are not supported; multiples of %u are", block_tokens,
                         KV_SPAN);

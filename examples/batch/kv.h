@@ -20,6 +20,8 @@ typedef struct kv_cache {
     uint64_t block_bytes;
 } kv_cache;
 
+/* OFL_ERROR_UNSUPPORTED: a type, or heads of a size, that it cannot hold. */
+ofl_status kv_supports(ofl_kv_type type, uint32_t dim);
 /* Lays `bytes` at `base` out in blocks. OFL_ERROR_UNSUPPORTED: a type or size that it cannot hold. */
 ofl_status kv_init(kv_cache *cache, ofl_kv_type type, const ofl_model_shape *shape, uint32_t block_tokens, void *base, uint64_t bytes);
 /* Stores one position's keys and values (heads × dim) of a layer; blocks: the sequence's. */

@@ -203,14 +203,27 @@ static ofl_status forecast(run *r, const backend_load *load)
     return OFL_OK;
 }
 
-/* Everything that changes the output; OFL_END: stopped. What was written is synced whatever happens. */
+/* Nothing is under way that a signal must not cut short; a probe or a load over a slow link may take very long. */
+static void may_leave(const run *r, bool may)
+{
+    if (r->settings->may_leave != NULL) r->settings->may_leave(may, r->out.created && r->out.bytes == 0 ? r->output_path : NULL);
+}
+
+static ofl_status load(run *r)
+{
+    may_leave(r, true);
+    ofl_status status = r->model->load(r->model->context);
+    may_leave(r, false);
+    return status == OFL_ERROR_CANCELLED && r->settings->stop() ? OFL_END : status;
+}
+
+/* Loads, and only then changes the output; OFL_END: stopped. What was written is synced whatever happens. */
 static ofl_status work(run *r, bool any_requests)
 {
-    ofl_status status = r->settings->overwrite ? output_cut(&r->out, 0) : OFL_OK;
+    ofl_status status = any_requests ? load(r) : OFL_OK;
+    if (status == OFL_OK && r->settings->overwrite) status = output_cut(&r->out, 0);
     if (status == OFL_OK) status = write_state(r, "in_progress");
     if (status == OFL_OK) status = job_write_errors(&r->job, r->settings->max_tokens_default);
-    if (status == OFL_OK && any_requests) status = r->model->load(r->model->context);
-    if (status == OFL_ERROR_CANCELLED && r->settings->stop()) status = OFL_END;
     if (status == OFL_OK && any_requests) {
         progress_begin(&r->progress, r->settings->progress && !r->settings->quiet);
         status = job_run(&r->job);
@@ -224,13 +237,14 @@ static ofl_status work(run *r, bool any_requests)
     return synced == OFL_OK ? status : synced;
 }
 
-/* Stopped or done: order, state, report. */
+/* Stopped or done: order, state, report. Stopped before anything was written: all is left as it was. */
 static ofl_status conclude(run *r, bool stopped, int *exit_out)
 {
+    bool touched = r->state.status != NULL;
     r->report.status = stopped ? "cancelled" : "completed";
     ofl_status status = r->settings->ordered && !stopped ? resume_order(&r->in, &r->out) : OFL_OK;
-    if (status == OFL_OK) status = write_state(r, r->report.status);
-    if (status == OFL_OK) status = output_close(&r->out);
+    if (status == OFL_OK && touched) status = write_state(r, r->report.status);
+    if (status == OFL_OK && touched) status = output_close(&r->out);
     if (status == OFL_OK) status = write_report(r);
     *exit_out = stopped ? r->settings->stop() : r->state.failed > 0 ? EXIT_ERROR_LINES : EXIT_DONE;
     return status;
@@ -252,7 +266,9 @@ static ofl_status run_all(run *r, int *exit_out)
     count_waiting(r, &load, &errors);
     r->report.model = r->model->model_name;
     r->report.output = r->output_path;
+    may_leave(r, true);
     if (load.requests > 0) status = forecast(r, &load);
+    may_leave(r, false);
     if (status != OFL_OK) return status;
     if (r->settings->dry_run) {
         r->report.status = "dry_run";

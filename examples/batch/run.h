@@ -12,6 +12,8 @@ typedef struct run_settings {
     shard shard;
     bool overwrite, retry_errors, ordered, dry_run, quiet, json, progress;
     int (*stop)(void);  /* non-zero: stop soon, with this exit status */
+    /* true: until false comes, a signal may end the program at once; `made` (NULL: none) is an empty file to be removed then. May be NULL. */
+    void (*may_leave)(bool may, const char *made);
 } run_settings;
 
 /* *exit_out: the exit status when OFL_OK is returned. Otherwise app_error() says why. */

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "batch/forward.h"
+#include "batch/kv.h"
 #include "batch/sampler.h"
 #include "common/cli.h"
 #include "common/plan_file.h"
@@ -138,7 +139,7 @@ static ofl_status measure_compute(setup *s, ofl_workload *w)
 {
     uint32_t sequences = w->sequences != 0 ? w->sequences : GUESSED_SEQUENCES;
     if (w->sequences == 0 && w->objective == OFL_LATENCY) sequences = 1;
-    else if (w->sequences == 0 && w->queue_length < sequences) sequences = (uint32_t)w->queue_length;
+    else if (w->queue_length != 0 && w->queue_length < sequences) sequences = (uint32_t)w->queue_length; /* more never run at once */
     uint32_t chunk = w->prefill_chunk_tokens != 0 ? w->prefill_chunk_tokens : GUESSED_CHUNK;
     forward_measure_job job = {.model = s->model, .device = s->device, .compute_type = s->compute_type, .kv_type = w->kv_type,
                                .threads = (uint32_t)s->options->threads, .max_tokens = sequences + chunk, .max_rows = sequences};
@@ -323,6 +324,8 @@ static ofl_status fill_backend(setup *s, backend *out)
     ofl_status status = ofl_model_shape_get(s->model, &shape);
     if (status == OFL_OK && s->plan != NULL) status = ofl_plan_settings_get(s->plan, &settled);
     if (status != OFL_OK) return app_forward(status);
+    status = kv_supports(settled.kv_type, shape.head_dim_k);
+    if (status != OFL_OK) return status;
     s->compute_type = settled.compute_type;
     s->vocabulary = shape.vocab_size;
     s->usable_ids = tokenizer_size(s->tokenizer) < shape.vocab_size ? tokenizer_size(s->tokenizer) : shape.vocab_size;
