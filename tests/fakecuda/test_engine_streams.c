@@ -167,7 +167,15 @@ static void test_no_acquire_or_release_inside_a_capture(void **state)
     }
 }
 
-/* One thread, an engine on each of two devices, in turn: every call goes to its own. */
+static size_t free_on(int device)
+{
+    size_t available = 0, total = 0;
+    assert_cuda(cudaSetDevice(device));
+    assert_cuda(cudaMemGetInfo(&available, &total));
+    return available;
+}
+
+/* One thread, an engine on each of two devices, in turn: every call goes to its own, whatever device is current. */
 static void test_two_devices(void **state)
 {
     (void)state;
@@ -179,11 +187,13 @@ static void test_two_devices(void **state)
     ofl_engine *engines[2];
     reader readers[2];
     for (int i = 0; i < 2; i++) assert_ok(ofl_device_open(i ? "cuda:1" : "cuda:0", &devices[i]));
+    size_t before[2] = {free_on(0), free_on(1)};
     for (int i = 0; i < 2; i++) {
         assert_ok(ofl_stream_create(devices[i], &streams[i]));
         assert_ok(reader_open(&readers[i], &model, devices[i]));
         assert_ok(ofl_engine_open(plan, model.model, devices[i], NULL, &engines[i]));
     }
+    for (int i = 0; i < 2; i++) assert_true(free_on(i) < before[i]);
     for (uint32_t i = 0; i < 4 * units; i++) {
         for (int d = 0; d < 2; d++) assert_ok(reader_unit(&readers[d], engines[d], i % units, streams[d], i % 7 == 0));
     }
