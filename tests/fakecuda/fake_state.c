@@ -19,7 +19,7 @@ static _Thread_local int current;
 static _Thread_local cudaError_t last = cudaSuccess;
 static void *kept[KEPT_MAX]; /* what exists; so a leak checker sees it as the runtime's, not as lost */
 static int live, fired;
-static struct { char call[40]; unsigned long count; } calls[CALLS_MAX];
+static struct { const char *call; unsigned long count; } calls[CALLS_MAX]; /* call: a literal of this library; the same name may be there twice */
 
 /* What is to fail: the text it was read from, how many calls are left until it does, and whether it has made the process useless. */
 static struct {
@@ -77,6 +77,7 @@ int fake_count(void)
 int fake_physical(int device)
 {
     int numbers[FAKE_DEVICES_MAX];
+    if (getenv("CUDA_VISIBLE_DEVICES") == NULL) return device;
     return device < visible(numbers) ? numbers[device] : device;
 }
 
@@ -138,8 +139,8 @@ static cudaError_t fault_locked(const char *call)
 static void count_locked(const char *call)
 {
     for (int i = 0; i < CALLS_MAX; i++) {
-        if (calls[i].call[0] == '\0') (void)snprintf(calls[i].call, sizeof calls[i].call, "%s", call);
-        if (strcmp(calls[i].call, call) != 0) continue;
+        if (calls[i].call == NULL) calls[i].call = call;
+        if (calls[i].call != call) continue;
         calls[i].count++;
         break;
     }
@@ -235,7 +236,7 @@ EXPORT unsigned long fakecuda_calls(const char *call)
     unsigned long count = 0;
     (void)pthread_mutex_lock(&mutex);
     for (int i = 0; i < CALLS_MAX; i++) {
-        if (strcmp(call, "*") == 0 || strcmp(calls[i].call, call) == 0) count += calls[i].count;
+        if (calls[i].call != NULL && (strcmp(call, "*") == 0 || strcmp(calls[i].call, call) == 0)) count += calls[i].count;
     }
     (void)pthread_mutex_unlock(&mutex);
     return count;
