@@ -1,6 +1,7 @@
 /* stream: the engine alone, moving weights that nothing is computed with. designs: the same job by simpler ways of streaming, in one run.
  * The compute is time that passes: on the simulated device as launches of that length, on others as the host waiting. */
 #include "bench.h"
+#include "stream_file.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+typedef enum stream_source { FROM_PINNED, FROM_PAGEABLE, FROM_FILE } stream_source;
 enum { BLOCKS = 16, WARM_UP = 2, MOST_FRACTIONS = 16 };
 
 typedef struct streaming {
@@ -24,25 +26,33 @@ typedef struct streaming {
     int simulated;
     ofl_machine *machine;
     ofl_model *model;
-    void *data;              /* behind every tensor */
+    uint32_t source;         /* a stream_source */
+    const char *folder;      /* for the file */
+    char *data;              /* of all tensors, one after the other; NULL: in the file */
+    char *path;
+    uint64_t placed;         /* bytes of it that have a tensor */
+    double file_rate;        /* measured; 0: nothing comes from a file */
     uint64_t layer_bytes, elements;
     double rate;             /* as probed */
 } streaming;
 
 /* ---- set-up ---- */
 
-static ofl_status add_matrix(ofl_model_builder *builder, const streaming *s, int32_t block, ofl_tensor_role role, uint64_t columns, uint64_t rows)
+static ofl_status add_matrix(ofl_model_builder *builder, streaming *s, int32_t block, ofl_tensor_role role, uint64_t columns, uint64_t rows)
 {
     char name[48];
     (void)snprintf(name, sizeof name, "blk.%d.%d", (int)block, (int)role);
     ofl_tensor_source source = {
         .struct_size = sizeof source, .name = name, .dtype = OFL_DTYPE_BF16, .tensor_class = OFL_CLASS_DENSE, .role = role, .block = block,
-        .n_dims = 2, .dims = {columns, rows}, .data = s->data,
+        .n_dims = 2, .dims = {columns, rows},
     };
+    if (s->data != NULL) source.data = s->data + s->placed;
+    else source.file = s->path, source.file_offset = s->placed;
+    s->placed += columns * rows * 2;
     return ofl_model_builder_add_tensor(builder, &source);
 }
 
-static ofl_status add_block(ofl_model_builder *builder, const streaming *s, int32_t block, uint64_t h)
+static ofl_status add_block(ofl_model_builder *builder, streaming *s, int32_t block, uint64_t h)
 {
     static const struct { ofl_tensor_role role; unsigned columns, rows; } parts[] = {
         {OFL_ROLE_ATTN_Q, 1, 1},   {OFL_ROLE_ATTN_K, 1, 1}, {OFL_ROLE_ATTN_V, 1, 1}, {OFL_ROLE_ATTN_OUTPUT, 1, 1},
@@ -54,23 +64,60 @@ static ofl_status add_block(ofl_model_builder *builder, const streaming *s, int3
     return status;
 }
 
+/* The bytes that are streamed: memory that is there, or a file that is on the disk. */
+static ofl_status source_open(streaming *s)
+{
+    uint64_t bytes = BLOCKS * s->layer_bytes;
+    if (s->source == FROM_FILE) return stream_file_make(s->folder, bytes, &s->path);
+    s->data = malloc(bytes);
+    if (s->data == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory for the weights; give fewer --weights");
+    memset(s->data, 1, bytes);
+    return OFL_OK;
+}
+
 /* 16 blocks of 13 h² elements of 2 bytes. */
 static ofl_status model_build(streaming *s)
 {
     uint64_t h = (uint64_t)sqrt((double)s->weights / (BLOCKS * 13 * 2)) / 64 * 64;
     s->layer_bytes = 13 * h * h * 2;
     s->elements = BLOCKS * 13 * h * h;
-    s->data = calloc(3, h * h * 2);
-    if (s->data == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory for a matrix of this model; give fewer --weights");
+    ofl_status status = source_open(s);
+    if (status != OFL_OK) return status;
     ofl_model_shape shape = {
-        .struct_size = sizeof shape, .block_count = BLOCKS, .hidden_size = (uint32_t)h, .head_count = (uint32_t)(h / 64), .head_count_kv = 1, .head_dim_k = 64,
-        .head_dim_v = 64, .ffn_size = (uint32_t)(3 * h), .vocab_size = 256, .trained_context_tokens = 64,
+        .struct_size = sizeof shape,
+        .block_count = BLOCKS,
+        .hidden_size = (uint32_t)h,
+        .head_count = (uint32_t)(h / 64),
+        .head_count_kv = 1,
+        .head_dim_k = 64,
+        .head_dim_v = 64,
+        .ffn_size = (uint32_t)(3 * h),
+        .vocab_size = 256,
+        .trained_context_tokens = 64,
     };
     ofl_model_builder *builder;
-    ofl_status status = ofl_model_builder_create("bench", "llama", &shape, &builder);
+    status = ofl_model_builder_create("bench", "llama", &shape, &builder);
     for (int32_t b = 0; b < BLOCKS && status == OFL_OK; b++) status = add_block(builder, s, b, h);
     if (status == OFL_OK) status = ofl_model_builder_finish(builder, &s->model);
     else ofl_model_builder_destroy(builder);
+    return status == OFL_OK ? OFL_OK : app_forward(status);
+}
+
+/* What may be pinned, and what host memory may be used at all, for the weights to come from where they are to. The file's rate is measured.
+ */
+static ofl_status host_limit(streaming *s)
+{
+    double bytes = (double)(BLOCKS * s->layer_bytes);
+    ofl_status status = OFL_OK;
+    if (s->source == FROM_PAGEABLE) status = ofl_machine_set(s->machine, OFL_FIGURE_PINNABLE, 1, OFL_SOURCE_GIVEN);
+    if (s->source == FROM_FILE) {
+        status = stream_file_rate(s->model, &s->file_rate);
+        if (status == OFL_OK) status = ofl_machine_set(s->machine, OFL_FIGURE_FILE, s->file_rate, OFL_SOURCE_MEASURED);
+        if (status == OFL_OK) status = ofl_machine_set(s->machine, OFL_FIGURE_HOST, floor(bytes / 3), OFL_SOURCE_GIVEN);
+        if (status == OFL_OK) status = ofl_machine_set(s->machine, OFL_FIGURE_PINNABLE, floor(bytes / 3), OFL_SOURCE_GIVEN);
+    } else if (status == OFL_OK) {
+        status = ofl_machine_set(s->machine, OFL_FIGURE_HOST, 2 * bytes, OFL_SOURCE_GIVEN);
+    }
     return status == OFL_OK ? OFL_OK : app_forward(status);
 }
 
@@ -78,8 +125,8 @@ static ofl_status open_all(streaming *s)
 {
     const char *spec = s->device_spec;
     if (spec == NULL) {
-        (void)snprintf(s->spec, sizeof s->spec, "sim:vram=%llu,h2d=%.0f,start=5us,clock=%s", (unsigned long long)(2 * s->weights + (64u << 20)), s->link,
-                       s->clock ? "virtual" : "wall");
+        (void)snprintf(s->spec, sizeof s->spec, "sim:vram=%llu,h2d=%.0f,start=5us,clock=%s",
+                       (unsigned long long)(2 * s->weights + (64u << 20)), s->link, s->clock ? "virtual" : "wall");
         spec = s->spec;
     }
     ofl_device_info info = {.struct_size = sizeof info};
@@ -90,7 +137,8 @@ static ofl_status open_all(streaming *s)
     if (status != OFL_OK) return app_forward(status);
     s->simulated = (int)info.simulated;
     s->rate = ofl_machine_get(s->machine, OFL_FIGURE_LINK, NULL);
-    return model_build(s);
+    status = model_build(s);
+    return status == OFL_OK ? host_limit(s) : status;
 }
 
 static void close_all(streaming *s)
@@ -99,6 +147,7 @@ static void close_all(streaming *s)
     ofl_machine_destroy(s->machine);
     ofl_device_close(s->device);
     free(s->data);
+    stream_file_drop(s->path);
 }
 
 /* ---- time ---- */
@@ -148,6 +197,9 @@ typedef struct measured {
     double step_seconds, streamed_bytes; /* a step */
     ofl_step_estimate forecast;
     double memory_bytes;                 /* weights and ring */
+    double file_bytes;                   /* of the streamed */
+    ofl_engine_stats stats;
+    double call_seconds;                 /* acquire and release of a unit, on the host; 0: not measured */
     double lower_bound_bytes;
 } measured;
 
@@ -155,9 +207,18 @@ static ofl_status plan_make(const streaming *s, double compute_seconds, ofl_plan
 {
     ofl_compute_point point = {1, compute_seconds / (double)s->elements};
     ofl_workload work = {
-        .struct_size = sizeof work, .objective = OFL_LATENCY, .context_tokens = 16, .sequences = 1, .prefill_chunk_tokens = 1, .force_headroom = 1,
-        .cut = s->part_given ? OFL_CUT_BYTES : OFL_CUT_AUTO, .part_bytes = s->part, .ring_bytes = s->ring, .compute_point_count = 1,
-        .compute_points = &point, .attention_seconds_per_kv_token = 1e-15,
+        .struct_size = sizeof work,
+        .objective = OFL_LATENCY,
+        .context_tokens = 16,
+        .sequences = 1,
+        .prefill_chunk_tokens = 1,
+        .force_headroom = 1,
+        .cut = s->part_given ? OFL_CUT_BYTES : OFL_CUT_AUTO,
+        .part_bytes = s->part,
+        .ring_bytes = s->ring,
+        .compute_point_count = 1,
+        .compute_points = &point,
+        .attention_seconds_per_kv_token = 1e-15,
     };
     double vram = (double)(BLOCKS * s->layer_bytes) * s->resident_percent / 100 + ofl_machine_get(s->machine, OFL_FIGURE_RUNTIME, NULL);
     ofl_status status = ofl_machine_set(s->machine, OFL_FIGURE_VRAM, floor(vram), OFL_SOURCE_GIVEN);
@@ -194,8 +255,35 @@ static ofl_status engine_steps(const streaming *s, const ofl_plan *plan, ofl_eng
     }
     out->step_seconds = (seconds_now(s) - start) / (double)s->steps;
     if (status == OFL_OK) status = ofl_engine_stats_get(engine, &stats);
+    out->stats = stats;
     out->streamed_bytes = (double)stats.bytes_streamed / (double)s->steps;
+    out->file_bytes = (double)stats.from_file_bytes / (double)s->steps;
     reader_close(&r);
+    return status;
+}
+
+/* What acquire and release of a streamed unit cost the host, on a stream on which nothing is computed: the median of a few steps. */
+static ofl_status engine_calls(const streaming *s, const ofl_plan *plan, ofl_engine *engine, double *out)
+{
+    enum { STEPS = 8 };
+    uint32_t units = ofl_plan_unit_count(plan), count = 0;
+    ofl_stream *stream = NULL;
+    double *seconds = calloc((size_t)units * STEPS, sizeof *seconds);
+    ofl_status status = seconds != NULL ? ofl_stream_create(s->device, &stream) : app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
+    for (uint32_t i = 0; i < units * STEPS && status == OFL_OK; i++) {
+        ofl_unit unit = {.struct_size = sizeof unit};
+        ofl_view view = {.struct_size = sizeof view};
+        status = ofl_plan_unit_get(plan, i % units, &unit);
+        double start = bench_seconds();
+        if (status == OFL_OK) status = ofl_engine_acquire(engine, i % units, stream, &view);
+        if (status == OFL_OK) status = ofl_engine_release(engine, i % units, stream);
+        if (unit.piece_bytes != 0) seconds[count++] = bench_seconds() - start;
+        if (i % units == units - 1 && status == OFL_OK) status = ofl_stream_wait(s->device, stream);
+    }
+    *out = count > 0 ? bench_median(seconds, count) : 0;
+    if (stream != NULL) (void)ofl_stream_wait(s->device, stream);
+    ofl_stream_destroy(s->device, stream);
+    free(seconds);
     return status;
 }
 
@@ -211,6 +299,7 @@ static ofl_status engine_run(const streaming *s, double compute_seconds, measure
     if (status == OFL_OK) status = ofl_plan_forecast_get(plan, &forecast);
     if (status == OFL_OK) status = ofl_engine_open(plan, s->model, s->device, NULL, &engine);
     if (status == OFL_OK) status = engine_steps(s, plan, engine, out);
+    if (status == OFL_OK) status = engine_calls(s, plan, engine, &out->call_seconds);
     out->forecast = forecast.step;
     out->memory_bytes = (double)(budget.resident_bytes + budget.ring_bytes);
     out->lower_bound_bytes = (double)budget.lower_bound_bytes_per_step;
@@ -262,7 +351,8 @@ static void choose_resident(slots *t, double memory_bytes)
 static ofl_status slot_copy(slots *t, ofl_stream *stream)
 {
     uint64_t slot = t->next++ % (uint64_t)t->design->slots;
-    ofl_status status = ofl_copy(t->s->device, stream, OFL_HOST_TO_DEVICE, t->memory + slot * t->s->layer_bytes, t->host, t->s->layer_bytes, OFL_HOST_PINNED);
+    ofl_status status = ofl_copy(t->s->device, stream, OFL_HOST_TO_DEVICE, t->memory + slot * t->s->layer_bytes, t->host, t->s->layer_bytes,
+                                 OFL_HOST_PINNED);
     return status == OFL_OK ? ofl_event_record(t->s->device, t->landed[slot], stream) : status;
 }
 
@@ -280,7 +370,8 @@ static ofl_status layer_overlapped(slots *t, const reader *r, double seconds)
 {
     ofl_device *device = t->s->device;
     uint64_t slot = t->next % (uint64_t)t->design->slots;
-    ofl_status status = r->stream != NULL ? ofl_stream_wait_event(device, r->stream, t->landed[slot]) : ofl_event_wait(device, t->landed[slot]);
+    ofl_status status =
+        r->stream != NULL ? ofl_stream_wait_event(device, r->stream, t->landed[slot]) : ofl_event_wait(device, t->landed[slot]);
     if (status == OFL_OK) status = reader_compute(r, seconds);
     if (status == OFL_OK && r->stream != NULL) status = ofl_event_record(device, t->read[slot], r->stream);
     if (status == OFL_OK && r->stream != NULL) status = ofl_stream_wait_event(device, t->copies, t->read[slot]);
@@ -303,7 +394,8 @@ static ofl_status slots_steps(slots *t, double compute_seconds, measured *out)
     reader r;
     double start = 0;
     ofl_status status = reader_open(t->s, &r);
-    for (int i = 0; i < t->design->slots && t->design->overlapped && t->streamed > 0 && status == OFL_OK; i++) status = slot_copy(t, t->copies);
+    for (int i = 0; i < t->design->slots && t->design->overlapped && t->streamed > 0 && status == OFL_OK; i++)
+        status = slot_copy(t, t->copies);
     for (uint64_t i = 0; i < WARM_UP + t->s->steps && status == OFL_OK; i++) {
         if (i == WARM_UP) start = seconds_now(t->s);
         status = slots_step(t, &r, compute_seconds);
@@ -358,7 +450,9 @@ static ofl_status slots_run(const streaming *s, const slot_design *design, doubl
 
 static void row(bench_report *report, const streaming *s, const char *label, double fraction, double compute_seconds, const measured *m)
 {
-    double link = m->lower_bound_bytes / s->rate, bound = fmax(link, compute_seconds);
+    double link = m->lower_bound_bytes / s->rate;
+    if (s->file_rate > 0) link = fmax(link, m->file_bytes / s->file_rate);
+    double bound = fmax(link, compute_seconds);
     bench_report_row(report, label);
     bench_report_number(report, "compute_share", fraction);
     bench_report_text(report, "bound", link >= compute_seconds ? "link" : "compute");
@@ -369,6 +463,22 @@ static void row(bench_report *report, const streaming *s, const char *label, dou
     if (m->forecast.step_seconds <= 0) return;
     bench_report_number(report, "forecast_seconds", m->forecast.step_seconds);
     bench_report_number(report, "error_percent", 100 * (m->step_seconds / m->forecast.step_seconds - 1));
+}
+
+/* The engine's own counters, a step. */
+static void counters(bench_report *report, const streaming *s, const measured *m)
+{
+    const ofl_engine_stats *stats = &m->stats;
+    double steps = (double)s->steps;
+    bench_report_number(report, "copies", (double)stats->copies / steps);
+    bench_report_number(report, "stall_seconds", stats->stall_seconds / steps);
+    bench_report_number(report, "idle_seconds", stats->link_idle_seconds / steps);
+    bench_report_number(report, "ring_high_bytes", (double)stats->ring_high_water_bytes);
+    bench_report_number(report, "pinned_bytes", (double)stats->from_pinned_bytes / steps);
+    bench_report_number(report, "pageable_bytes", (double)stats->from_pageable_bytes / steps);
+    bench_report_number(report, "file_bytes", (double)stats->from_file_bytes / steps);
+    if (s->file_rate > 0) bench_report_number(report, "file_bytes_per_second", s->file_rate);
+    if (m->call_seconds > 0) bench_report_number(report, "call_seconds", m->call_seconds);
 }
 
 static const slot_design designs[] = {
@@ -389,6 +499,7 @@ static ofl_status run_fraction(const streaming *s, bench_report *report, double 
         if (status == OFL_OK) row(report, s, designs[i].label, fraction, fraction * link, &m);
     }
     if (status == OFL_OK) row(report, s, "this engine", fraction, fraction * link, &own);
+    if (status == OFL_OK && !compare) counters(report, s, &own);
     return status;
 }
 
@@ -412,7 +523,8 @@ static ofl_status read_fractions(streaming *s)
         char *end;
         double value = strtod(word, &end);
         if (*end != '\0' || !(value > 0 && value <= 10) || s->fraction_count == MOST_FRACTIONS)
-            return app_fail(OFL_ERROR_ARGUMENT, "--compute %s: give up to %d numbers above 0 and up to 10, comma between", s->compute, MOST_FRACTIONS);
+            return app_fail(OFL_ERROR_ARGUMENT, "--compute %s: give up to %d numbers above 0 and up to 10, comma between", s->compute,
+                            MOST_FRACTIONS);
         s->fractions[s->fraction_count++] = value;
     }
     return s->fraction_count > 0 ? OFL_OK : app_fail(OFL_ERROR_ARGUMENT, "--compute: no number given");
@@ -420,25 +532,32 @@ static ofl_status read_fractions(streaming *s)
 
 static ofl_status check_options(streaming *s, int link_given, int clock_given)
 {
-    if (s->device_spec != NULL && (link_given || clock_given)) return app_fail(OFL_ERROR_ARGUMENT, "--link, --clock: have no effect beside --device; leave them out");
+    if (s->device_spec != NULL && (link_given || clock_given))
+        return app_fail(OFL_ERROR_ARGUMENT, "--link, --clock: have no effect beside --device; leave them out");
     if (s->weights < (UINT64_C(4) << 20)) return app_fail(OFL_ERROR_ARGUMENT, "--weights: give at least 4MiB");
-    if (!(s->resident_percent > 0 && s->resident_percent <= 100)) return app_fail(OFL_ERROR_ARGUMENT, "--resident: give a percentage above 0, up to 100");
+    if (!(s->resident_percent > 0 && s->resident_percent <= 100))
+        return app_fail(OFL_ERROR_ARGUMENT, "--resident: give a percentage above 0, up to 100");
     if (s->steps == 0) return app_fail(OFL_ERROR_ARGUMENT, "--steps: give at least 1");
     return read_fractions(s);
 }
 
 static int streaming_main(int argc, char **argv, const char *name, const char *title, const char *summary, int compare)
 {
-    streaming s = {.link = 1e9, .resident_percent = 45, .weights = UINT64_C(256) << 20, .steps = 10, .compute = "0.1,0.5,0.8,0.95"};
-    int link_given = 0, clock_given = 0, exit_status = EXIT_DONE;
+    streaming s = {
+        .link = 1e9, .resident_percent = 45, .weights = UINT64_C(256) << 20, .steps = 10, .compute = "0.1,0.5,0.8,0.95", .folder = "."};
+    int link_given = 0, clock_given = 0, folder_given = 0, exit_status = EXIT_DONE;
     const cli_option options[] = {
-        {"--device", CLI_TEXT, &s.device_spec, NULL, "SPEC", NULL, "device to run on (default: a simulated one made from --link and --clock)"},
+        {"--device", CLI_TEXT, &s.device_spec, NULL, "SPEC", NULL,
+         "device to run on (default: a simulated one made from --link and --clock)"},
         {"--link", CLI_RATE, &s.link, &link_given, "RATE", NULL, "rate of the simulated link (default 1GB/s)"},
         {"--clock", CLI_CHOICE, &s.clock, &clock_given, "CLOCK", "wall|virtual", "of the simulated device (default wall)"},
         {"--weights", CLI_SIZE, &s.weights, NULL, "SIZE", NULL, "weights of the made-up model (default 256MiB)"},
         {"--resident", CLI_NUMBER, &s.resident_percent, NULL, "PERCENT", NULL, "device memory as a share of the weights (default 45)"},
         {"--part", CLI_SIZE, &s.part, &s.part_given, "SIZE", NULL, "row parts of at most this (default: chosen by the planner)"},
         {"--ring", CLI_SIZE, &s.ring, NULL, "SIZE", NULL, "staging ring (default: chosen by the planner)"},
+        {"--from", CLI_CHOICE, &s.source, NULL, "TIER", "pinned|pageable|file",
+         "where streamed weights come from; file: of a file three times the host memory (default pinned)"},
+        {"--folder", CLI_TEXT, &s.folder, &folder_given, "FOLDER", NULL, "for the file of --from file, deleted afterwards (default .)"},
         {"--compute", CLI_TEXT, &s.compute, NULL, "LIST", NULL, "compute time as shares of the link time (default 0.1,0.5,0.8,0.95)"},
         {"--steps", CLI_COUNT, &s.steps, NULL, "N", NULL, "steps measured, after two that are not (default 10)"},
         BENCH_OUTPUT_OPTIONS(s.output),
@@ -448,6 +567,8 @@ static int streaming_main(int argc, char **argv, const char *name, const char *t
     ofl_status status = bench_parse(&program, argc, argv, &exit_status);
     if (status == OFL_END) return exit_status;
     if (status == OFL_OK) status = check_options(&s, link_given, clock_given);
+    if (status == OFL_OK && folder_given && s.source != FROM_FILE)
+        status = app_fail(OFL_ERROR_ARGUMENT, "--folder: has no effect without --from file");
     if (status == OFL_OK) status = open_all(&s);
     if (status == OFL_OK) status = bench_report_open(name, s.device, s.output, &report);
     if (status == OFL_OK) status = run_all(&s, report, compare);
@@ -458,7 +579,8 @@ static int streaming_main(int argc, char **argv, const char *name, const char *t
 
 int bench_stream(int argc, char **argv)
 {
-    return streaming_main(argc, argv, "stream", "ofload-bench stream", "Runs the copy engine alone and shows how much of the link it uses.", 0);
+    return streaming_main(argc, argv, "stream", "ofload-bench stream", "Runs the copy engine alone and shows how much of the link it uses.",
+                          0);
 }
 
 int bench_designs(int argc, char **argv)

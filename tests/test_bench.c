@@ -188,6 +188,8 @@ static void quiet_leaves_the_rows_alone(void **state)
         "plan --most 1000",
         "front",
         "stream --clock virtual --weights 8MB --steps 1 --compute 0.5",
+        "stream --clock virtual --weights 8MB --steps 1 --compute 0.5 --from pageable",
+        "stream --clock virtual --weights 8MB --steps 1 --compute 0.5 --from file",
         "designs --clock virtual --weights 8MB --steps 1 --compute 0.5",
     };
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
