@@ -31,7 +31,7 @@ typedef struct world {
     ofl_front *front;
     uint64_t seed;
     expected requests[MOST_REQUESTS];
-    uint32_t count, admissions, step;
+    uint32_t count, admissions, step, cap, chunk;
     int32_t *owner; /* (blocks): who holds it, or -1 */
     uint32_t blocks;
 } world;
@@ -95,7 +95,7 @@ static void check_shape(world *w, const ofl_step *step)
     assert_int_equal(step->shape.tokens, tokens);
     assert_int_equal(step->shape.logits_rows, rows);
     assert_int_equal(step->shape.kv_tokens, kv);
-    assert_true(tokens <= w->plan.settings.tokens_per_step_cap && prefill <= w->plan.settings.prefill_chunk_tokens && rows <= w->plan.settings.sequences);
+    assert_true(tokens <= w->cap && prefill <= w->chunk && rows <= w->plan.settings.sequences);
 }
 
 static void commit(world *w, const ofl_step *step)
@@ -125,6 +125,15 @@ static void maybe_cancel(world *w)
     }
 }
 
+/* Between two steps. */
+static void maybe_limit(world *w)
+{
+    if (between(w, 0, 15) != 0) return;
+    w->cap = between(w, w->plan.settings.sequences, w->plan.settings.tokens_per_step_cap);
+    w->chunk = between(w, 1, w->plan.settings.prefill_chunk_tokens);
+    assert_ok(ofl_front_limit(w->front, w->cap, w->chunk));
+}
+
 static void submit_random(world *w)
 {
     uint32_t room = w->blocks * w->plan.settings.kv_block_tokens, prompt = between(w, 1, room - 1), answer = between(w, 1, room - prompt);
@@ -139,6 +148,8 @@ static void run_world(uint64_t seed, ofl_admission admission)
     world w = {.seed = seed};
     uint32_t sequences = between(&w, 1, 12), chunk = between(&w, 1, 40), block = between(&w, 1, 16), capacity = between(&w, block + 1, 600);
     w.plan = made_plan(sequences, between(&w, sequences, sequences + chunk), chunk, block, capacity < 2 ? 2 : capacity);
+    w.cap = w.plan.settings.tokens_per_step_cap;
+    w.chunk = chunk;
     w.front = made_front(&w.plan, admission);
     assert_ok(ofl_front_blocks_get(w.front, &w.blocks, NULL));
     assert_int_equal(w.blocks, capacity / block);
@@ -159,7 +170,9 @@ static void run_world(uint64_t seed, ofl_admission admission)
         check_shape(&w, &step);
         check_blocks(&w, &step);
         if (w.count > 0 && between(&w, 0, 1)) maybe_cancel(&w); /* in flight */
-        commit(&w, &step);
+        if (between(&w, 0, 7) == 0) assert_ok(ofl_front_abandon(w.front)); /* all of it comes again */
+        else commit(&w, &step);
+        maybe_limit(&w);
         if (w.count > 0) maybe_cancel(&w);
         assert_true(++w.step < 100000);
     }
@@ -311,6 +324,10 @@ static void test_measured_steps_correct_the_forecast(void **state)
     assert_near(f.seconds, (double)f.steps * 0.05 * f.correction, 1e-6);
     assert_ok(ofl_front_next_step(front, &step));
     assert_near(step.estimate.step_seconds, 0.05 * f.correction, 1e-9);
+    assert_ok(ofl_front_relearn(front));
+    assert_ok(ofl_front_commit(front, NULL, 0.1));
+    assert_ok(ofl_front_forecast_get(front, &f));
+    assert_near(f.correction, 2, 1e-9);
     ofl_front_destroy(front);
 }
 
@@ -378,6 +395,28 @@ static void test_limits_come_from_the_plan(void **state)
     }
     assert_true(steps >= 5 * 5 / 2);
     ofl_front_destroy(front);
+    uint32_t blocks;
+    options = (ofl_front_options){.struct_size = sizeof options, .kv_capacity_tokens = 4097};
+    assert_status(ofl_front_create(&plan, &options, &front), OFL_ERROR_ARGUMENT);
+    options.kv_capacity_tokens = 1000;
+    assert_ok(ofl_front_create(&plan, &options, &front));
+    assert_ok(ofl_front_blocks_get(front, &blocks, NULL));
+    assert_int_equal(blocks, 1000 / 16);
+    assert_status(ofl_front_limit(front, 25, 0), OFL_ERROR_ARGUMENT);
+    assert_status(ofl_front_limit(front, 0, 17), OFL_ERROR_ARGUMENT);
+    assert_status(ofl_front_limit(front, 7, 4), OFL_ERROR_ARGUMENT); /* eight may decode */
+    (void)submit(front, 100, 1, 0);
+    assert_ok(ofl_front_next_step(front, &step));
+    assert_int_equal(step.shape.tokens, 16);
+    assert_status(ofl_front_limit(front, 8, 4), OFL_ERROR_STATE);
+    assert_ok(ofl_front_abandon(front));
+    assert_status(ofl_front_abandon(front), OFL_ERROR_STATE);
+    assert_ok(ofl_front_limit(front, 8, 4));
+    assert_ok(ofl_front_limit(front, 0, 0)); /* as before */
+    assert_ok(ofl_front_next_step(front, &step));
+    assert_int_equal(step.shape.tokens, 4);
+    assert_int_equal(step.items[0].first_position, 0);
+    ofl_front_destroy(front);
 }
 
 static void test_longest_first(void **state)
@@ -397,6 +436,25 @@ static void test_longest_first(void **state)
         assert_ok(ofl_front_commit(front, NULL, 0));
     }
     assert_int_equal(seen, 4);
+    ofl_front_destroy(front);
+}
+
+/* Which request is the longest goes by the chunk. */
+static void test_a_smaller_chunk_changes_the_order(void **state)
+{
+    (void)state;
+    ofl_plan plan = made_plan(1, 101, 100, 16, 4096);
+    ofl_front *front = made_front(&plan, OFL_LONGEST_FIRST);
+    ofl_step step = {.struct_size = sizeof step};
+    for (uint32_t i = 0; i < 20; i++) (void)submit(front, i % 2 ? 100 : 1, i % 2 ? 1 + i : 20 + i, i);
+    assert_ok(ofl_front_limit(front, 0, 1));
+    uint64_t last = UINT64_MAX;
+    while (ofl_front_next_step(front, &step) == OFL_OK) {
+        uint64_t tag = step.items[0].tag, steps = tag % 2 ? 100 + 1 + tag : 1 + 20 + tag;
+        assert_true(steps <= last);
+        last = steps;
+        assert_ok(ofl_front_commit(front, NULL, 0));
+    }
     ofl_front_destroy(front);
 }
 
@@ -450,6 +508,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_order_of_calls),
     cmocka_unit_test(test_limits_come_from_the_plan),
     cmocka_unit_test(test_longest_first),
+    cmocka_unit_test(test_a_smaller_chunk_changes_the_order),
     cmocka_unit_test(test_slots_stay_busy),
     cmocka_unit_test(test_each_allocation_may_fail),
 };

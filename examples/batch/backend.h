@@ -24,6 +24,11 @@ typedef struct backend_figures { /* of the device, after a run */
     bool simulated;
 } backend_figures;
 
+typedef struct backend_step { /* of the step that ran last, seconds on the device's clock */
+    double streamed_bytes;
+    double wait_seconds;      /* compute waited for bytes */
+} backend_step;
+
 typedef struct backend {
     void *context;
     const char *model_name, *model_identity, *compute, *kv_type, *chat_template; /* borrowed; "" where there is none */
@@ -41,6 +46,7 @@ typedef struct backend {
     ofl_status (*load)(void *context);
     ofl_status (*step)(void *context, const ofl_step *step, const int32_t *tokens, const float **logits_out);
     double (*now)(void *context); /* seconds on the device's clock */
+    void (*last_step)(void *context, backend_step *out); /* NULL: not known */
     void (*figures)(void *context, backend_figures *out);
 } backend;
 

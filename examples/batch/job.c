@@ -273,11 +273,12 @@ static ofl_status take_tokens(job *j, const ofl_step *step, const float *logits)
     return OFL_OK;
 }
 
-/* What the plan alone says about this step. */
-static double estimate(const job *j, const ofl_step *step)
+/* What the plan alone says about this step; zeros where it cannot. */
+static ofl_step_estimate estimate(const job *j, const ofl_step *step)
 {
     ofl_step_estimate estimated = {.struct_size = sizeof estimated};
-    return ofl_plan_estimate_step(j->plan, &step->shape, &estimated) == OFL_OK ? estimated.step_seconds : 0;
+    if (ofl_plan_estimate_step(j->plan, &step->shape, &estimated) != OFL_OK) estimated = (ofl_step_estimate){.struct_size = sizeof estimated};
+    return estimated;
 }
 
 /* Prompts and answers have their own rates: a mean of both tells neither. */
@@ -295,6 +296,43 @@ static void count_phase(job_totals *totals, const ofl_step *step, double seconds
     phase->new_tokens += step->shape.logits_rows;
 }
 
+/* A link that has become slow is said once, and the front learns its pace anew. */
+static ofl_status watch_link(job *j, const ofl_step_estimate *estimated, double seconds)
+{
+    backend_step ran;
+    char sentence[400];
+    if (j->model->last_step == NULL) return OFL_OK;
+    j->model->last_step(j->model->context, &ran);
+    if (!health_step(&j->health, estimated, &ran, seconds, j->totals.steps, j->totals.seconds - seconds)) return OFL_OK;
+    health_sentence(&j->health, sentence, sizeof sentence);
+    progress_say(j->progress, sentence);
+    return ofl_front_relearn(j->front);
+}
+
+static ofl_status forecast_once(job *j)
+{
+    ofl_front_forecast forecast = {.struct_size = sizeof forecast};
+    job_totals *t = &j->totals;
+    if (t->steps != JOB_FORECAST_STEPS) return OFL_OK;
+    ofl_status status = ofl_front_forecast_get(j->front, &forecast);
+    if (status == OFL_OK) t->after = (job_forecast){t->steps, t->seconds, forecast.seconds, forecast.correction, t->estimated_seconds};
+    return status;
+}
+
+static ofl_status count_step(job *j, const ofl_step *step, double seconds)
+{
+    ofl_step_estimate estimated = estimate(j, step);
+    j->totals.steps++;
+    j->totals.seconds += seconds;
+    j->totals.estimated_seconds += estimated.step_seconds;
+    count_phase(&j->totals, step, seconds);
+    ofl_status status = watch_link(j, &estimated, seconds);
+    if (status == OFL_OK) status = ofl_front_commit(j->front, j->finished, seconds);
+    if (status == OFL_OK) status = forecast_once(j);
+    progress_step(j->progress, &j->totals, seconds, estimated.link_seconds, step->shape.logits_rows, j->model->now(j->model->context), j->front);
+    return status == OFL_OK ? OFL_OK : app_forward(status);
+}
+
 static ofl_status run_step(job *j, const ofl_step *step)
 {
     const float *logits = NULL;
@@ -303,17 +341,11 @@ static ofl_status run_step(job *j, const ofl_step *step)
     if (status == OFL_OK) status = j->model->step(j->model->context, step, j->tokens, &logits);
     if (status == OFL_OK) status = take_tokens(j, step, logits);
     if (status != OFL_OK) return status;
-    double ended = j->model->now(j->model->context), seconds = ended - began;
+    double ended = j->model->now(j->model->context);
     status = output_sync(j->out, false);
     if (status != OFL_OK) return status;
-    j->totals.steps++;
-    j->totals.seconds += seconds;
-    count_phase(&j->totals, step, seconds);
     j->totals.sync_seconds += j->model->now(j->model->context) - ended;
-    j->totals.estimated_seconds += estimate(j, step);
-    status = ofl_front_commit(j->front, j->finished, seconds);
-    progress_step(j->progress, &j->totals, seconds, step->shape.logits_rows, j->front);
-    return status == OFL_OK ? OFL_OK : app_forward(status);
+    return count_step(j, step, ended - began);
 }
 
 ofl_status job_run(job *j)

@@ -3,6 +3,7 @@
 #define OFLOAD_BATCH_JOB_H
 
 #include "batch/backend.h"
+#include "batch/health.h"
 #include "batch/input.h"
 #include "batch/output.h"
 #include "batch/progress.h"
@@ -11,6 +12,14 @@
 /* Steps that only read prompts, that only make tokens, and that do both. */
 typedef enum job_phase { JOB_PREFILL, JOB_DECODE, JOB_MIXED, JOB_PHASES } job_phase;
 typedef struct job_phase_totals { uint64_t steps, prompt_tokens, new_tokens; double seconds; } job_phase_totals;
+
+#define JOB_FORECAST_STEPS 20u
+/* After that many steps, with what they taught the front. */
+typedef struct job_forecast {
+    uint64_t steps;           /* 0: not that many ran */
+    double passed, left;      /* seconds in steps up to then; of those to come, if every request makes all its tokens */
+    double correction, estimated; /* measured ÷ estimated; the plan's estimates of the steps up to then */
+} job_forecast;
 
 typedef struct job_totals {
     uint64_t requests, answered, failed, skipped; /* of this shard; skipped: done by an earlier run */
@@ -21,6 +30,7 @@ typedef struct job_totals {
     job_phase_totals phases[JOB_PHASES]; /* of those steps and seconds */
     uint64_t peak_logprob_bytes; /* of host memory, for log-probabilities not yet written */
     double estimated_seconds; /* the plan's estimates of the steps that ran, made without what was measured */
+    job_forecast after;
 } job_totals;
 
 typedef struct job {
@@ -41,6 +51,7 @@ typedef struct job {
     void *scratch;             /* the sampler's */
     buffer record;
     uint64_t logprob_bytes;    /* held now */
+    health health;
 } job;
 
 /* Makes the front and submits every waiting entry. model … stop are set by the caller. */

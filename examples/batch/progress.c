@@ -1,8 +1,10 @@
 #include "batch/progress.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
-#include <time.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "batch/job.h"
@@ -11,48 +13,88 @@
 #define TERMINAL_SECONDS 0.5
 #define PLAIN_SECONDS 30.0
 
-static double seconds_now(void)
+void progress_begin(progress *p, bool on, bool quiet, double now)
 {
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    *p = (progress){.on = on && !quiet, .quiet = quiet, .terminal = isatty(STDERR_FILENO) == 1, .began = now};
+    p->next = now + (p->terminal ? TERMINAL_SECONDS : PLAIN_SECONDS);
 }
 
-void progress_begin(progress *p, bool on)
+void progress_restart(progress *p, double now) { p->began = now; }
+
+typedef struct line { char text[400]; size_t bytes; } line;
+
+static void add(line *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void add(line *l, const char *format, ...)
 {
-    *p = (progress){.on = on, .terminal = isatty(STDERR_FILENO) == 1};
-    p->next = seconds_now() + (p->terminal ? TERMINAL_SECONDS : PLAIN_SECONDS);
+    va_list arguments;
+    va_start(arguments, format);
+    int wrote = vsnprintf(l->text + l->bytes, sizeof l->text - l->bytes, format, arguments);
+    va_end(arguments);
+    if (wrote > 0) l->bytes += (size_t)wrote;
+    if (l->bytes >= sizeof l->text) l->bytes = sizeof l->text - 1;
 }
 
-static void show(progress *p, const job_totals *totals, ofl_front *front)
+/* A line that is broken by the terminal cannot be drawn over. */
+static void cut_to_terminal(line *l)
 {
-    char step[32], left[32];
+    struct winsize size;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 2) return;
+    size_t columns = 0, at = 0;
+    while (at < l->bytes) {
+        if (((unsigned char)l->text[at] & 0xC0) != 0x80 && ++columns == size.ws_col) break; /* the last column stays free */
+        at++;
+    }
+    l->text[at] = '\0';
+    l->bytes = at;
+}
+
+/* By the pace of this run up to now, in requests; at most what it takes when each makes all its tokens. */
+static void add_left(const progress *p, const ofl_front_forecast *forecast, double now, line *l)
+{
+    char text[32];
+    double left = (double)(forecast->waiting + forecast->running), most = forecast->seconds;
+    double about = forecast->finished > 0 ? left * (now - p->began) / (double)forecast->finished : most;
+    if (about < most) add(l, "  about %s left,", cli_show_seconds(text, about));
+    add(l, "%s at most %s%s", about < most ? "" : " ", cli_show_seconds(text, most), about < most ? "" : " left");
+}
+
+static void show(const progress *p, const job_totals *totals, double now, ofl_front *front)
+{
+    char step[32];
+    line l = {.bytes = 0};
     ofl_front_forecast forecast = {.struct_size = sizeof forecast};
     if (ofl_front_forecast_get(front, &forecast) != OFL_OK) return;
-    uint64_t done = totals->skipped + totals->answered + totals->failed;
-    if (p->terminal) (void)fprintf(stderr, "\r\033[K");
-    (void)fprintf(stderr, "%" PRIu64 " of %" PRIu64 " requests", done, totals->requests);
-    if (totals->failed > 0) (void)fprintf(stderr, " (%" PRIu64 " failed)", totals->failed);
-    (void)fprintf(stderr, "  %.1f tokens/s, forecast %.1f  step %s  at most %s left", p->seconds > 0 ? (double)p->tokens / p->seconds : 0.0,
-                  forecast.tokens_per_second, cli_show_seconds(step, p->steps > 0 ? p->seconds / (double)p->steps : 0),
-                  cli_show_seconds(left, forecast.seconds));
-    (void)fprintf(stderr, p->terminal ? "" : "\n");
+    add(&l, "%" PRIu64 " of %" PRIu64 " requests", totals->skipped + totals->answered + totals->failed, totals->requests);
+    if (totals->failed > 0) add(&l, " (%" PRIu64 " failed)", totals->failed);
+    add(&l, "  %.1f tokens/s, forecast %.1f", p->seconds > 0 ? (double)p->tokens / p->seconds : 0.0, forecast.tokens_per_second);
+    add(&l, "  step %s", cli_show_seconds(step, p->steps > 0 ? p->seconds / (double)p->steps : 0));
+    if (p->link_seconds > 0 && p->seconds > 0) add(&l, "  link %.0f %%", 100 * p->link_seconds / p->seconds);
+    add_left(p, &forecast, now, &l);
+    if (p->terminal) cut_to_terminal(&l);
+    (void)fprintf(stderr, p->terminal ? "\r\033[K%s" : "%s\n", l.text);
     (void)fflush(stderr);
-    p->drawn = p->terminal;
-    p->tokens = p->steps = 0;
-    p->seconds = 0;
 }
 
-void progress_step(progress *p, const job_totals *totals, double seconds, uint32_t new_tokens, ofl_front *front)
+void progress_step(progress *p, const job_totals *totals, double seconds, double link_seconds, uint32_t new_tokens, double now,
+                   ofl_front *front)
 {
     if (!p->on) return;
     p->tokens += new_tokens;
     p->seconds += seconds;
+    p->link_seconds += link_seconds;
     p->steps++;
-    double now = seconds_now();
     if (now < p->next) return;
-    show(p, totals, front);
+    show(p, totals, now, front);
+    p->drawn = p->terminal;
+    p->tokens = p->steps = 0;
+    p->seconds = p->link_seconds = 0;
     p->next = now + (p->terminal ? TERMINAL_SECONDS : PLAIN_SECONDS);
+}
+
+void progress_say(progress *p, const char *sentence)
+{
+    progress_end(p);
+    if (!p->quiet) (void)fprintf(stderr, "ofload-batch: %s\n", sentence);
 }
 
 void progress_end(progress *p)

@@ -85,6 +85,35 @@ static void put_times(writer *w, cJSON *root, const report *r)
     number(w, "link_utilization", ratio(rate, r->figures.link_bytes_per_second));
 }
 
+/* With what the first steps taught: for the whole run as if every request makes all its tokens, and for the steps that ran. */
+static void put_after(writer *w, cJSON *root, const report *r)
+{
+    const job_totals *t = &r->totals;
+    const job_forecast *f = &t->after;
+    double whole = f->passed + f->left, ran = f->passed + f->correction * (t->estimated_seconds - f->estimated);
+    if (f->steps == 0) return;
+    group(w, root, "forecast_after_20_steps");
+    text(w, "made", "after step 20, with the pace measured up to then; seconds: as if every request makes all its tokens");
+    number(w, "correction", f->correction);
+    number(w, "seconds", whole);
+    number(w, "error_percent", 100 * ratio(t->seconds - whole, whole));
+    number(w, "steps_that_ran_seconds", ran);
+    number(w, "steps_that_ran_error_percent", 100 * ratio(t->seconds - ran, ran));
+}
+
+static void put_health(writer *w, cJSON *root, const health *h)
+{
+    group(w, root, "link_health");
+    w->ok = w->ok && cJSON_AddBoolToObject(w->at, "slow", h->found) != NULL;
+    if (!h->found) return;
+    number(w, "since_step", (double)h->since_step);
+    number(w, "since_seconds", h->since_seconds);
+    number(w, "slow_steps", (double)h->slow_steps);
+    number(w, "planned_bytes_per_second", h->planned_rate);
+    number(w, "found_bytes_per_second", h->found_rate);
+    number(w, "slow_steps_bytes_per_second", ratio(h->slow_bytes, h->slow_seconds));
+}
+
 char *report_json(const report *r)
 {
     cJSON *root = cJSON_CreateObject();
@@ -98,6 +127,8 @@ char *report_json(const report *r)
     put_counts(&w, root, r);
     put_times(&w, root, r);
     put_phases(&w, root, r);
+    put_after(&w, root, r);
+    put_health(&w, root, &r->health);
     w.at = root;
     number(&w, "error_percent", report_error_percent(r));
     number(&w, "peak_device_bytes", (double)r->figures.peak_device_bytes);
@@ -138,11 +169,19 @@ void report_print(const report *r)
         printf("apart     %.1f prompt tokens/s in %" PRIu64 " steps of prompts alone, %.1f new tokens/s in %" PRIu64 " of answers alone\n",
                ratio((double)prefill->prompt_tokens, prefill->seconds), prefill->steps, ratio((double)decode->new_tokens, decode->seconds),
                decode->steps);
+    if (t->after.steps > 0) {
+        double ran = t->after.passed + t->after.correction * (t->estimated_seconds - t->after.estimated);
+        printf("learnt    after %u steps, with the pace measured up to then: %s for the steps that ran, measured %+.1f %%\n", JOB_FORECAST_STEPS,
+               cli_show_seconds(a, ran), 100 * ratio(t->seconds - ran, ran));
+    }
     if (r->figures.bound_seconds > 0)
         printf("bound     %s a step (the longer of link and compute, step by step); measured %+.1f %%\n",
                cli_show_seconds(a, r->figures.bound_seconds / (double)t->steps), 100 * (t->seconds / r->figures.bound_seconds - 1));
     printf("link      %s, %.1f %% of what it can\n", cli_show_rate(a, ratio((double)r->figures.streamed_bytes, t->seconds)),
            100 * ratio(ratio((double)r->figures.streamed_bytes, t->seconds), r->figures.link_bytes_per_second));
+    if (r->health.found)
+        printf("link slow since step %" PRIu64 ": %s instead of %s in %" PRIu64 " steps\n", r->health.since_step,
+               cli_show_rate(a, ratio(r->health.slow_bytes, r->health.slow_seconds)), cli_show_rate(b, r->health.planned_rate), r->health.slow_steps);
     printf("device    peak %s, planned %s, budget %s; preempted 0\n", cli_show_bytes(a, r->figures.peak_device_bytes, 0),
            cli_show_bytes(b, r->figures.plan_bytes, 0), cli_show_bytes((char[32]){0}, r->figures.budget_bytes, 0));
 }

@@ -8,6 +8,7 @@ typedef struct report {
     const char *status;       /* "completed", "cancelled", "dry_run" */
     const char *model, *output;
     job_totals totals;
+    health health;
     ofl_front_forecast forecast; /* made before the first step; every request is taken to make all its tokens */
     double error_band_percent;
     backend_figures figures;

@@ -150,6 +150,7 @@ static ofl_status write_report(run *r)
 {
     const run_settings *s = r->settings;
     r->report.totals = r->job.totals;
+    r->report.health = r->job.health;
     if (r->report.figures.device == NULL) r->report.figures.device = "";
     ofl_status status = OFL_OK;
     char *json = s->report != NULL || s->json ? report_json(&r->report) : NULL;
@@ -198,8 +199,9 @@ static ofl_status forecast(run *r, const backend_load *load)
     status = ofl_front_forecast_get(r->job.front, &r->report.forecast);
     if (status == OFL_OK) status = ofl_plan_forecast_get(r->job.plan, &planned);
     if (status != OFL_OK) return app_forward(status);
-    r->report.error_band_percent = planned.error_band_percent;
+    r->report.error_band_percent = r->job.health.band = planned.error_band_percent;
     r->model->figures(r->model->context, &r->report.figures);
+    r->job.health.simulated = r->report.figures.simulated;
     return OFL_OK;
 }
 
@@ -225,7 +227,7 @@ static ofl_status work(run *r, bool any_requests)
     if (status == OFL_OK) status = write_state(r, "in_progress");
     if (status == OFL_OK) status = job_write_errors(&r->job, r->settings->max_tokens_default);
     if (status == OFL_OK && any_requests) {
-        progress_begin(&r->progress, r->settings->progress && !r->settings->quiet);
+        progress_begin(&r->progress, r->settings->progress, r->settings->quiet, r->model->now(r->model->context));
         status = job_run(&r->job);
         progress_end(&r->progress);
         r->model->figures(r->model->context, &r->report.figures);

@@ -294,6 +294,16 @@ static ofl_status step(void *context, const ofl_step *step_to_run, const int32_t
     return status;
 }
 
+static void last_step(void *context, backend_step *out)
+{
+    const setup *s = context;
+    forward_times times;
+    ofl_budget budget = {.struct_size = sizeof budget};
+    forward_times_get(s->forward, &times);
+    (void)ofl_plan_budget_get(s->plan, &budget);
+    *out = (backend_step){(double)budget.stream_bytes_per_step, times.wait};
+}
+
 static double now(void *context) { return 1e-9 * (double)ofl_device_now_ns(((setup *)context)->device); }
 
 static void figures(void *context, backend_figures *out)
@@ -347,6 +357,7 @@ static ofl_status fill_backend(setup *s, backend *out)
         .load = load,
         .step = step,
         .now = now,
+        .last_step = last_step,
         .figures = figures,
     };
     return OFL_OK;

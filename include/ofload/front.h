@@ -25,6 +25,7 @@ typedef struct ofl_front_options {
     uint32_t max_sequences;       /* 0: the plan's */
     uint32_t tokens_per_step_cap; /* 0: the plan's */
     uint32_t prefill_chunk_tokens;/* 0: the plan's */
+    uint64_t kv_capacity_tokens;  /* 0: the plan's; less, where the caller's KV region is smaller than planned */
 } ofl_front_options;
 
 typedef struct ofl_request {
@@ -77,6 +78,13 @@ OFL_API ofl_status ofl_front_next_step(ofl_front *front, ofl_step *out);
 /* finished[i] ≠ 0: item i made its last token (end token, stop string); the front itself ends those that reached max_new_tokens.
  * measured_seconds: how long the step took (≤ 0: unknown). */
 OFL_API ofl_status ofl_front_commit(ofl_front *front, const uint8_t *finished, double measured_seconds);
+/* The step in flight did not run, or failed: it counts for nothing, and the next one holds the same tokens again. */
+OFL_API ofl_status ofl_front_abandon(ofl_front *front);
+/* Smaller steps from now on, between two of them; running requests go on. 0: as before. OFL_ERROR_ARGUMENT: above the plan's, or a cap
+ * that does not hold one token of each sequence. */
+OFL_API ofl_status ofl_front_limit(ofl_front *front, uint32_t tokens_per_step_cap, uint32_t prefill_chunk_tokens);
+/* The pace has changed for good (a link at half its width): forecasts go by the steps that are committed from now on alone. */
+OFL_API ofl_status ofl_front_relearn(ofl_front *front);
 /* Plays the rest of the queue in its head, without running it. */
 OFL_API ofl_status ofl_front_forecast_get(ofl_front *front, ofl_front_forecast *out);
 /* KV blocks in all and free now. */

@@ -12,6 +12,17 @@ static ofl_status limit(const char *what, uint32_t wanted, uint32_t planned, uin
     return OFL_OK;
 }
 
+static ofl_status read_capacity(ofl_front *front, uint64_t wanted, const ofl_plan_settings *plan)
+{
+    if (wanted > plan->kv_capacity_tokens)
+        return ofl_fail(OFL_ERROR_ARGUMENT, "front: a KV capacity of %llu tokens is above the plan's %llu; make a plan for it",
+                        (unsigned long long)wanted, (unsigned long long)plan->kv_capacity_tokens);
+    uint64_t tokens = wanted != 0 ? wanted : plan->kv_capacity_tokens;
+    front->block_tokens = plan->kv_block_tokens;
+    front->block_total = (uint32_t)ofl_min_u64(tokens / plan->kv_block_tokens, UINT32_MAX);
+    return OFL_OK;
+}
+
 static ofl_status read_limits(ofl_front *front, const ofl_front_options *options)
 {
     ofl_plan_settings plan = {.struct_size = sizeof plan};
@@ -27,8 +38,33 @@ static ofl_status read_limits(ofl_front *front, const ofl_front_options *options
     /* All sequences may be decoding, one token each; the cap has to hold them. */
     if (front->max_sequences > front->step_cap) front->max_sequences = front->step_cap;
     front->admission = options->admission;
-    front->block_tokens = plan.kv_block_tokens;
-    front->block_total = (uint32_t)ofl_min_u64(plan.kv_capacity_tokens / plan.kv_block_tokens, UINT32_MAX);
+    return read_capacity(front, options->kv_capacity_tokens, &plan);
+}
+
+ofl_status ofl_front_limit(ofl_front *front, uint32_t tokens_per_step_cap, uint32_t prefill_chunk_tokens)
+{
+    ofl_plan_settings plan = {.struct_size = sizeof plan};
+    uint32_t cap = 0, chunk = 0;
+    if (front == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "front: no handle");
+    if (front->in_flight) return ofl_fail(OFL_ERROR_STATE, "front: a step is in flight; commit or abandon it first");
+    ofl_status status = ofl_plan_settings_get(front->plan, &plan);
+    if (status == OFL_OK) status = limit("tokens_per_step_cap", tokens_per_step_cap, plan.tokens_per_step_cap, &cap);
+    if (status == OFL_OK) status = limit("prefill_chunk_tokens", prefill_chunk_tokens, plan.prefill_chunk_tokens, &chunk);
+    if (status != OFL_OK) return status;
+    if (tokens_per_step_cap == 0) cap = front->step_cap;
+    if (cap < front->max_sequences)
+        return ofl_fail(OFL_ERROR_ARGUMENT, "front: %u tokens a step do not hold one token of each of %u sequences", cap,
+                        front->max_sequences);
+    front->step_cap = cap;
+    if (prefill_chunk_tokens != 0) front->prefill_chunk = chunk;
+    ofl_front_queue_reorder(front, &front->waiting); /* which one is the longest goes by the chunk */
+    return OFL_OK;
+}
+
+ofl_status ofl_front_relearn(ofl_front *front)
+{
+    if (front == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "front: no handle");
+    front->measured_sum = front->estimated_sum = 0;
     return OFL_OK;
 }
 

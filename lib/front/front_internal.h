@@ -67,6 +67,8 @@ bool ofl_front_before(const ofl_front *front, uint64_t a, uint64_t b);
 ofl_status ofl_front_queue_push(const ofl_front *front, front_queue *queue, uint64_t id);
 /* The next waiting request, or UINT64_MAX; cancelled ones on the way are dropped. */
 uint64_t ofl_front_queue_peek(const ofl_front *front, front_queue *queue);
+/* After a change of what the order goes by. */
+void ofl_front_queue_reorder(const ofl_front *front, front_queue *queue);
 void ofl_front_queue_pop(const ofl_front *front, front_queue *queue);
 
 /* Gives a running sequence's blocks and slot back. position: its place in front->order. */

@@ -16,17 +16,26 @@ bool ofl_front_before(const ofl_front *front, uint64_t a, uint64_t b)
     return a < b;
 }
 
-ofl_status ofl_front_queue_push(const ofl_front *front, front_queue *queue, uint64_t id)
+static void rise(const ofl_front *front, front_queue *queue, uint64_t at, uint64_t id)
 {
-    if (!ofl_grow((void **)&queue->ids, &queue->capacity, queue->count + 1, sizeof *queue->ids))
-        return ofl_fail(OFL_ERROR_HOST_MEMORY, "front: no host memory for %llu waiting requests", (unsigned long long)queue->count + 1);
-    uint64_t at = queue->count++;
     while (at > 0 && ofl_front_before(front, id, queue->ids[(at - 1) / 2])) {
         queue->ids[at] = queue->ids[(at - 1) / 2];
         at = (at - 1) / 2;
     }
     queue->ids[at] = id;
+}
+
+ofl_status ofl_front_queue_push(const ofl_front *front, front_queue *queue, uint64_t id)
+{
+    if (!ofl_grow((void **)&queue->ids, &queue->capacity, queue->count + 1, sizeof *queue->ids))
+        return ofl_fail(OFL_ERROR_HOST_MEMORY, "front: no host memory for %llu waiting requests", (unsigned long long)queue->count + 1);
+    rise(front, queue, queue->count++, id);
     return OFL_OK;
+}
+
+void ofl_front_queue_reorder(const ofl_front *front, front_queue *queue)
+{
+    for (uint64_t i = 1; i < queue->count; i++) rise(front, queue, i, queue->ids[i]);
 }
 
 void ofl_front_queue_pop(const ofl_front *front, front_queue *queue)

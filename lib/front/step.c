@@ -130,11 +130,8 @@ static void learn(ofl_front *front, double measured_seconds)
     front->estimated_sum = FADE * front->estimated_sum + front->step_estimate;
 }
 
-ofl_status ofl_front_commit(ofl_front *front, const uint8_t *finished, double measured_seconds)
+static void end_step(ofl_front *front)
 {
-    if (front == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "front: no handle");
-    if (!front->in_flight) return ofl_fail(OFL_ERROR_STATE, "front: no step is in flight");
-    for (uint32_t i = 0; i < front->item_count; i++) commit_item(front, &front->items[i], finished != NULL && finished[i] != 0);
     front->in_flight = false;
     front->item_count = 0;
     for (uint32_t i = front->running_count; i > 0; i--) {
@@ -143,6 +140,22 @@ ofl_status ofl_front_commit(ofl_front *front, const uint8_t *finished, double me
         if (done && !sequence->cancelled) front->finished_count++;
         if (done || sequence->cancelled) ofl_front_retire(front, i - 1);
     }
+}
+
+ofl_status ofl_front_commit(ofl_front *front, const uint8_t *finished, double measured_seconds)
+{
+    if (front == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "front: no handle");
+    if (!front->in_flight) return ofl_fail(OFL_ERROR_STATE, "front: no step is in flight");
+    for (uint32_t i = 0; i < front->item_count; i++) commit_item(front, &front->items[i], finished != NULL && finished[i] != 0);
+    end_step(front);
     learn(front, measured_seconds);
+    return OFL_OK;
+}
+
+ofl_status ofl_front_abandon(ofl_front *front)
+{
+    if (front == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "front: no handle");
+    if (!front->in_flight) return ofl_fail(OFL_ERROR_STATE, "front: no step is in flight");
+    end_step(front);
     return OFL_OK;
 }

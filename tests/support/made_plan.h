@@ -20,6 +20,7 @@ ofl_status ofl_plan_estimate_step(const ofl_plan *plan, const ofl_step_shape *st
     double compute = 1e-3 * step->tokens + 1e-4 * step->logits_rows + 1e-6 * (double)step->kv_tokens;
     ofl_step_estimate estimate = {.link_seconds = plan->link_seconds, .compute_seconds = compute};
     estimate.step_seconds = estimate.bound_seconds = compute > plan->link_seconds ? compute : plan->link_seconds;
+    estimate.stall_seconds = estimate.step_seconds - compute;
     return ofl_struct_out(out, &estimate, sizeof estimate, "estimate");
 }
 

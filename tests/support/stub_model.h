@@ -12,19 +12,23 @@
 
 enum { STUB_END = 256, STUB_VOCABULARY = 260, STUB_SLOTS = 8, STUB_HISTORY = 4096 };
 
-typedef struct stub {
+typedef struct stub stub;
+struct stub {
     ofl_plan plan;
     int32_t history[STUB_SLOTS][STUB_HISTORY];
     uint32_t length[STUB_SLOTS], prompt[STUB_SLOTS];
     float logits[STUB_SLOTS * STUB_VOCABULARY];
     double clock;
     double pace;        /* measured ÷ estimated */
+    double link_pace, compute_pace; /* the same of copies and of compute alone */
+    void (*before_step)(struct stub *s); /* may change the paces; NULL: nothing */
+    double waited, streamed; /* by the step that ran last */
     uint32_t steps, loads, sleep_us;
     backend_load load;
     int fail_at_step;   /* 0: never */
     int stop_at_step;   /* 0: never */
     int stop_status;
-} stub;
+};
 
 static stub the_stub;
 
@@ -94,6 +98,7 @@ static ofl_status stub_step(void *context, const ofl_step *step, const int32_t *
     float *row = s->logits;
     ofl_step_estimate estimate = {.struct_size = sizeof estimate};
     s->steps++;
+    if (s->before_step != NULL) s->before_step(s);
     if (s->fail_at_step != 0 && (int)s->steps == s->fail_at_step) return app_fail(OFL_ERROR_DEVICE_LOST, "the device is gone: unplugged; plug it in");
     for (uint32_t i = 0; i < step->item_count; i++) {
         const ofl_step_item *item = &step->items[i];
@@ -109,9 +114,18 @@ static ofl_status stub_step(void *context, const ofl_step *step, const int32_t *
         row += STUB_VOCABULARY;
     }
     assert_ok(ofl_plan_estimate_step(&s->plan, &step->shape, &estimate));
-    s->clock += estimate.step_seconds * s->pace;
+    double link = estimate.link_seconds * s->link_pace, compute = estimate.compute_seconds * s->compute_pace, longer = link > compute ? link : compute;
+    s->waited = longer - compute;
+    s->streamed = 1e9 * estimate.link_seconds; /* at 1 GB/s as planned */
+    s->clock += longer * s->pace;
     *logits_out = s->logits;
     return OFL_OK;
+}
+
+static void stub_last_step(void *context, backend_step *out)
+{
+    const stub *s = context;
+    *out = (backend_step){s->streamed, s->waited};
 }
 
 static double stub_now(void *context) { return ((stub *)context)->clock; }
@@ -126,7 +140,7 @@ static int stub_stop(void) { return the_stub.stop_at_step != 0 && (int)the_stub.
 
 static backend stub_backend(void)
 {
-    the_stub = (stub){.plan = made_plan(4, 36, 32, 16, 4 * 512), .pace = 1};
+    the_stub = (stub){.plan = made_plan(4, 36, 32, 16, 4 * 512), .pace = 1, .link_pace = 1, .compute_pace = 1};
     return (backend){.context = &the_stub,
                      .model_name = "stub",
                      .model_identity = "0123456789abcdef",
@@ -143,6 +157,7 @@ static backend stub_backend(void)
                      .load = stub_load,
                      .step = stub_step,
                      .now = stub_now,
+                     .last_step = stub_last_step,
                      .figures = stub_figures};
 }
 
