@@ -221,6 +221,7 @@ static double brute_force(ofl_plan *plan, uint32_t *movable_out)
     uint32_t movable[12], count = 0;
     uint64_t room = draft->budget.vram_bytes - (draft->budget.total_bytes - draft->budget.resident_bytes);
     double best = 1e300;
+    draft->ring_bytes = draft->budget.ring_bytes;
     *movable_out = 0;
     for (uint32_t i = 0; i < draft->cut.unit_slice_count; i++) {
         if (plan->facts.tensors[draft->cut.slices[i].tensor].small) continue;
@@ -229,61 +230,75 @@ static double brute_force(ofl_plan *plan, uint32_t *movable_out)
     for (uint32_t mask = 0; mask < 1u << count; mask++) {
         for (uint32_t i = 0; i < count; i++) draft->cut.slices[movable[i]].tier = mask >> i & 1 ? OFL_TIER_DEVICE : OFL_TIER_PINNED;
         ofl_plan_cut_layout(&draft->cut);
-        if (ofl_plan_resident_bytes(&draft->cut) > room || ofl_plan_largest_piece(&draft->cut) > draft->budget.ring_bytes) continue;
-        ofl_step_estimate e = {.struct_size = sizeof e};
-        assert_ok(ofl_plan_draft_pieces(&plan->facts, draft));
-        assert_ok(ofl_plan_draft_estimate(&plan->facts, draft, &draft->shape, &e));
-        if (e.step_seconds < best) best = e.step_seconds;
+        if (ofl_plan_resident_bytes(&draft->cut) > room) continue;
+        if (ofl_plan_draft_measure(&plan->facts, draft) != OFL_OK) continue; /* a piece or the host's memory does not fit */
+        if (draft->step.step_seconds < best) best = draft->step.step_seconds;
     }
     return best;
 }
 
-typedef struct tally { uint32_t exact, others, best; } tally;
+typedef struct tally { uint32_t exact, others, best, by_cut[3], tied, tiers; double worst; } tally;
+
+/* Half of what is streamed, about, finds no pinned memory. */
+static void give_tiers(ofl_machine *machine, double dense, double lookups, double link)
+{
+    assert_ok(ofl_machine_set(machine, OFL_FIGURE_PINNABLE, (double)(uint64_t)(lookups + dense * 0.2), OFL_SOURCE_GIVEN));
+    assert_ok(ofl_machine_set(machine, OFL_FIGURE_LINK_PAGEABLE, link / 2, OFL_SOURCE_GIVEN));
+}
 
 static void hold_to_brute_force(uint64_t *seed, tally *sum)
 {
-    uint32_t hidden = (uint32_t)(192 + 64 * (test_random(seed) % 8));
+    ofl_cut cut = (ofl_cut)(test_random(seed) % 3);
+    uint32_t hidden = (uint32_t)(192 + (cut == OFL_CUT_AUTO ? 0 : 64 * (test_random(seed) % 8))); /* small enough for few parts */
     test_shape s = {1,
                     hidden,
                     hidden / 64,
                     hidden / 64,
                     64,
-                    (uint32_t)(128 * (3 + test_random(seed) % 16)),
-                    (uint32_t)(600 + test_random(seed) % 4000),
-                    0,
+                    (uint32_t)(128 * (3 + test_random(seed) % (cut == OFL_CUT_AUTO ? 4 : 16))),
+                    (uint32_t)(600 + test_random(seed) % (cut == OFL_CUT_AUTO ? 700 : 4000)),
+                    (uint32_t)(test_random(seed) % 3 == 0),
                     0,
                     OFL_DTYPE_BF16};
     ofl_model *model = test_model(s);
+    bool tiers = test_random(seed) % 4 == 0 && !s.tied;
     double link = 1e9 * (double)(1 + test_random(seed) % 20), bandwidth = link * (0.5 + (double)(test_random(seed) % 100) / 20),
            dense = dense_bytes(model);
     ofl_workload w = {
-        .struct_size = sizeof w, .context_tokens = 64, .force_headroom = 1, .prefill_chunk_tokens = 16, .cut = OFL_CUT_BYTES};
-    w.part_bytes = (uint64_t)(dense / (double)(3 + test_random(seed) % 6));
+        .struct_size = sizeof w, .context_tokens = 64, .force_headroom = 1, .prefill_chunk_tokens = 16, .cut = cut};
+    uint64_t part = (uint64_t)(dense / (double)(3 + test_random(seed) % 6));
+    w.part_bytes = cut == OFL_CUT_BYTES ? part : 0;
     ofl_machine *machine = test_machine((double)(uint64_t)(dense * (0.5 + (double)(test_random(seed) % 60) / 100)), link, 3e-6, bandwidth,
                                         1e18, 0);
+    if (tiers) give_tiers(machine, dense, 2.0 * s.hidden * s.vocab, link);
     ofl_plan *plan = NULL;
     if (ofl_plan_make(model, machine, &w, &plan) == OFL_OK && plan->draft.piece_count != 0) {
         uint32_t movable;
+        bool slower = read_plan(plan).budget.pageable_bytes != 0;
         double mine = plan->draft.step.step_seconds, least = brute_force(plan, &movable);
         if (mine >= (movable <= 12 ? 1 + 1e-8 : 1.12) * least) fail_msg("%u movable slices: %.9f above the best", movable, mine / least - 1);
-        if (movable <= 12) sum->exact++;
-        else sum->others++, sum->best += mine < 1.001 * least;
+        if (movable <= 12) sum->exact++, sum->by_cut[cut]++, sum->tied += s.tied, sum->tiers += slower;
+        else sum->others++, sum->best += mine < 1.001 * least, sum->worst = larger(sum->worst, mine / least - 1);
     }
     ofl_plan_destroy(plan);
     ofl_machine_destroy(machine);
     ofl_model_destroy(model);
 }
 
-/* Up to twelve slices: no placement is better, ever. */
+/* Up to twelve slices, cut in every way, tied or from slower tiers: no placement is better, ever. Of more slices the 12 % hold for these models
+ * alone and guard what there is: with other seeds up to 18 % were seen, since nothing is exchanged that would let less memory keep more. */
 static void test_small_models_against_every_placement(void **state)
 {
     (void)state;
     uint64_t seed = 7;
     tally sum = {0};
     for (int m = 0; m < 2000 && sum.exact < 200; m++) hold_to_brute_force(&seed, &sum);
-    print_message("%u small models: no placement is better; %u larger ones within 12 %%, %u of them within 0.1 %%\n", sum.exact,
-                  sum.others, sum.best);
+    print_message("%u small models (cut by choice %u, not at all %u, by size %u; tied %u; slower tiers %u): no placement is better; "
+                  "%u larger ones at most %.1f %% above the best that was tried, %u of them within 0.1 %%\n",
+                  sum.exact, sum.by_cut[OFL_CUT_AUTO], sum.by_cut[OFL_CUT_OFF], sum.by_cut[OFL_CUT_BYTES], sum.tied, sum.tiers, sum.others, 100 * sum.worst, sum.best);
     assert_true(sum.exact == 200 && sum.best * 2 >= sum.others);
+    for (int i = 0; i < 3; i++) assert_true(sum.by_cut[i] > 20);
+    assert_true(sum.tied > 20 && sum.tiers > 5);
 }
 
 /* Parts: equal but for a few rows, no larger than asked, blocks apart, small tensors with the next matrix. */

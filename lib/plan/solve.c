@@ -10,6 +10,8 @@
 #define BOUND_TOLERANCE 0.002
 #define UNITS_QUICK 4096u
 #define WHOLE_ROUNDS 6
+#define WHOLE_ROUNDS_QUICK 2u /* of models with many slices, for what is only compared */
+#define MANY_SLICES 16384u
 
 #define RING_TOLERANCE 0.01  /* further above max(link, compute): a larger ring is tried, … */
 #define RING_GAIN 0.005      /* … which must be better by this than what it takes from the residents */
@@ -171,12 +173,13 @@ static ofl_status try_part(const ofl_plan_search *s, const ofl_plan_room *room, 
 
 /* Whole blocks: the ring follows the largest piece, which follows what the ring leaves for residents; from the safe side, as long as it
  * shrinks. */
-static ofl_status shrink_ring(const ofl_plan_search *s, const ofl_plan_room *room, ofl_plan_draft *draft, choice *best)
+static ofl_status shrink_ring(const ofl_plan_search *s, const ofl_plan_room *room, ofl_plan_draft *draft, uint32_t rounds,
+                              choice *best)
 {
     uint64_t most = draft->keep == OFL_KEEP_HEAD ? draft->cut.largest_block_unit : draft->cut.largest_unit;
     draft->ring_bytes = s->wish->ring_bytes != 0 ? room->ring
                                                  : ofl_min_u64(2 * most, room->weights / OFL_ALIGNMENT_BYTES * OFL_ALIGNMENT_BYTES);
-    for (int round = 0; round < WHOLE_ROUNDS; round++) {
+    for (uint32_t round = 0; round < rounds; round++) {
         draft->resident_bytes = room->weights - draft->ring_bytes;
         ofl_status status = try_one(s, draft, best);
         uint64_t wanted = 2 * ofl_plan_largest_piece(&draft->cut);
@@ -186,14 +189,17 @@ static ofl_status shrink_ring(const ofl_plan_search *s, const ofl_plan_room *roo
     return OFL_OK;
 }
 
-static ofl_status try_whole_blocks(const ofl_plan_search *s, const ofl_plan_room *room, choice *best)
+static ofl_status try_whole_blocks(const ofl_plan_search *s, const ofl_plan_room *room, bool quick, choice *best)
 {
     ofl_plan_draft *draft = s->scratch;
     ofl_status status = prepare(s, &room->settings, 0);
+    bool few = quick && draft->cut.unit_slice_count > MANY_SLICES;
+    uint32_t rounds = few ? WHOLE_ROUNDS_QUICK : WHOLE_ROUNDS;
     draft->keep = OFL_KEEP_HEAD;
-    if (status == OFL_OK) status = shrink_ring(s, room, draft, best);
+    if (status == OFL_OK) status = shrink_ring(s, room, draft, rounds, best);
+    if (status != OFL_OK || (few && best->cost < INFINITY)) return status;
     draft->keep = OFL_KEEP_NONE;
-    return status == OFL_OK ? shrink_ring(s, room, draft, best) : status;
+    return shrink_ring(s, room, draft, rounds, best);
 }
 
 /* Where the link waits, smaller parts pass through the same ring more evenly; where it never does, larger ones need fewer copies, if the
@@ -252,7 +258,7 @@ static ofl_status choose(const ofl_plan_search *s, const ofl_plan_room *room, ef
     choice best = {.cost = INFINITY};
     ofl_status status;
     if (s->wish->cut == OFL_CUT_OFF && !s->wish->force_layers && !room->whole) {
-        status = try_whole_blocks(s, room, &best);
+        status = try_whole_blocks(s, room, how.quick, &best);
     } else {
         bool fixed = how.quick || room->whole || s->wish->cut != OFL_CUT_AUTO || has_many_units(s, room);
         status = try_part(s, room, room->part, how.quick, &best);
@@ -345,13 +351,19 @@ static ofl_status improve_count(counting *c, uint32_t most)
     return status;
 }
 
+/* Placing costs what its slices cost, playing through what its units cost. */
+static bool is_large(const ofl_plan_search *s, const ofl_plan_room *room)
+{
+    return has_many_units(s, room) || s->scratch->cut.unit_slice_count > MANY_SLICES;
+}
+
 static ofl_status choose_throughput(const ofl_plan_search *s, uint64_t queue_length, count_choice *out)
 {
     uint64_t most = largest_choice(s);
     if (queue_length != 0) most = ofl_min_u64(most, queue_length);
     ofl_status status = try_count(s, best_sequences(s, (uint32_t)most), (effort){.rings = true}, out);
     if (status != OFL_OK || out->rate <= 0 || coarse_rate(s, out->sequences) <= out->rate * (1 + RATE_TOLERANCE)) return status;
-    counting c = {.search = s, .best = *out, .large = has_many_units(s, &out->room)};
+    counting c = {.search = s, .best = *out, .large = is_large(s, &out->room)};
     c.tries = c.large ? COUNT_TRIES_LARGE : COUNT_TRIES;
     status = improve_count(&c, (uint32_t)most);
     *out = c.best;
