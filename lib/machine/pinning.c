@@ -23,7 +23,7 @@ static ofl_status take_pieces(ofl_device *device, uint64_t most, double seconds,
 {
     uint64_t start = ofl_device_now_ns(device);
     uint64_t next = ofl_min_u64(FIRST_BYTES, most);
-    while (p->count < MOST_PIECES && next >= LEAST_BYTES) {
+    for (uint32_t tries = 0; tries < MOST_PIECES && next >= LEAST_BYTES; tries++) {
         ofl_status status = ofl_device_host_alloc(device, next, &p->memory[p->count]);
         if (status != OFL_OK && !is_refusal(status)) return status;
         if (status == OFL_OK) p->bytes += next;
