@@ -15,7 +15,7 @@ typedef struct backend_load { /* what the input asks for */
 } backend_load;
 
 typedef struct backend_figures { /* of the device, after a run */
-    uint64_t peak_device_bytes, budget_bytes, plan_bytes;
+    uint64_t peak_device_bytes, budget_bytes, plan_bytes; /* of the first plan, the largest */
     uint64_t streamed_bytes;  /* since the first step */
     double link_bytes_per_second; /* what the machine's link can do; 0: not known */
     double wait_seconds;      /* compute waited for bytes */
@@ -23,6 +23,11 @@ typedef struct backend_figures { /* of the device, after a run */
     const char *device;
     bool simulated;
 } backend_figures;
+
+typedef struct backend_limits { /* of a step and of what runs at once */
+    uint32_t tokens_per_step, prefill_chunk_tokens, sequences;
+    uint64_t kv_tokens;
+} backend_limits;
 
 typedef struct backend_step { /* of the step that ran last, seconds on the device's clock */
     double streamed_bytes;
@@ -44,7 +49,13 @@ typedef struct backend {
     ofl_status (*plan)(void *context, const backend_load *load, const ofl_plan **out);
     /* Loads the weights: from here on steps can run. */
     ofl_status (*load)(void *context);
+    /* OFL_ERROR_DEVICE_MEMORY: the step did not run; less may. So too from load. */
     ofl_status (*step)(void *context, const ofl_step *step, const int32_t *tokens, const float **logits_out);
+    /* Holds less device memory from now on, under the same plan; what KV holds stays where kv_tokens is as before. NULL: cannot. */
+    ofl_status (*shrink)(void *context, const backend_limits *limits);
+    /* Unloads, and plans for less: for what is there now, if that is less than before, else for a part of it. The old plan is gone. The load is as it
+     * was. *bytes_out: of the new plan. OFL_ERROR_NO_FIT. NULL: cannot. */
+    ofl_status (*plan_less)(void *context, const backend_load *load, const ofl_plan **out, uint64_t *bytes_out);
     double (*now)(void *context); /* seconds on the device's clock */
     void (*last_step)(void *context, backend_step *out); /* NULL: not known */
     void (*figures)(void *context, backend_figures *out);

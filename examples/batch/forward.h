@@ -18,6 +18,9 @@ ofl_status forward_supports(const ofl_model *model);
 ofl_status forward_open(const ofl_model *model, const ofl_plan *plan, ofl_engine *engine, ofl_device *device, uint32_t threads,
                         forward **out);
 void forward_close(forward *f);
+/* Gives device memory back, between steps: temporaries for that many tokens and rows of logits, KV for that many tokens (in whole blocks),
+ * none of them more than before. What KV holds stays if it keeps its size. After OFL_ERROR_DEVICE_MEMORY only forward_close is left. */
+ofl_status forward_shrink(forward *f, uint32_t tokens_per_step, uint32_t logits_rows, uint64_t kv_tokens);
 /* Runs a step. tokens: the ids of all shares, item after item (step.shape.tokens in all). *logits_out: (rows that wanted logits,
  * vocabulary) floats, in item order, borrowed until the next step. */
 ofl_status forward_step(forward *f, const ofl_step *step, const int32_t *tokens, const float **logits_out);

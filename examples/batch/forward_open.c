@@ -35,8 +35,9 @@ static void *take(uint8_t **at, const uint8_t *end, uint64_t bytes)
     return taken;
 }
 
-static ofl_status lay_out(forward *f, const ofl_budget *budget)
+static ofl_status lay_out(forward *f)
 {
+    const ofl_budget *budget = &f->budget;
     const ofl_model_shape *s = &f->shape;
     uint64_t tokens = f->settings.tokens_per_step_cap, padded = (tokens + TILE_TOKENS - 1) / TILE_TOKENS * TILE_TOKENS;
     uint64_t wide = max_u64(s->hidden_size, max_u64(2 * ((uint64_t)f->q + f->kv_row), 2 * (uint64_t)s->ffn_size));
@@ -62,8 +63,9 @@ static ofl_status lay_out(forward *f, const ofl_budget *budget)
     return OFL_OK;
 }
 
-static ofl_status allocate(forward *f, const ofl_budget *budget)
+static ofl_status allocate(forward *f)
 {
+    const ofl_budget *budget = &f->budget;
     uint64_t vector = max_u64(forward_widest(&f->shape), (uint64_t)f->kv_row);
     ofl_status status = ofl_device_alloc(f->device, budget->kv_bytes, &f->kv_memory);
     if (status == OFL_OK) status = ofl_device_alloc(f->device, budget->activation_bytes, &f->activations);
@@ -71,7 +73,7 @@ static ofl_status allocate(forward *f, const ofl_budget *budget)
     f->vector = calloc(vector, sizeof *f->vector);
     f->token_rows = calloc(f->settings.tokens_per_step_cap, sizeof *f->token_rows);
     if (f->vector == NULL || f->token_rows == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "forward pass: out of host memory; free some");
-    status = lay_out(f, budget);
+    status = lay_out(f);
     if (status == OFL_OK)
         status = kv_init(&f->cache, f->settings.kv_type, &f->shape, f->settings.kv_block_tokens, f->kv_memory, budget->kv_bytes);
     return status;
@@ -103,9 +105,9 @@ static ofl_status open_walk(forward *f, const ofl_plan *plan)
     return status;
 }
 
-static ofl_status prepare_products(forward *f, const ofl_budget *budget)
+static ofl_status prepare_products(forward *f)
 {
-    ofl_status status = matmul_open(f->settings.compute_type, f->threads, f->room.workspace, budget->workspace_bytes, &f->products);
+    ofl_status status = matmul_open(f->settings.compute_type, f->threads, f->room.workspace, f->budget.workspace_bytes, &f->products);
     if (status == OFL_OK) status = matmul_prepare(f->products, f->shape.hidden_size);
     if (status == OFL_OK) status = matmul_prepare(f->products, f->q);
     if (status == OFL_OK) status = matmul_prepare(f->products, f->shape.ffn_size);
@@ -115,11 +117,10 @@ static ofl_status prepare_products(forward *f, const ofl_budget *budget)
 static ofl_status open_parts(forward *f, const ofl_plan *plan)
 {
     ofl_device_info device = {.struct_size = sizeof device};
-    ofl_budget budget = {.struct_size = sizeof budget};
     ofl_status status = ofl_device_info_get(f->device, &device);
     if (status == OFL_OK) status = ofl_model_shape_get(f->model, &f->shape);
     if (status == OFL_OK) status = ofl_plan_settings_get(plan, &f->settings);
-    if (status == OFL_OK) status = ofl_plan_budget_get(plan, &budget);
+    if (status == OFL_OK) status = ofl_plan_budget_get(plan, &f->budget);
     if (status != OFL_OK) return app_forward(status);
     if (!device.host_readable)
         return app_fail(OFL_ERROR_UNSUPPORTED,
@@ -128,8 +129,8 @@ static ofl_status open_parts(forward *f, const ofl_plan *plan)
     status = forward_supports(f->model);
     if (status != OFL_OK) return status;
     forward_derive(f);
-    status = allocate(f, &budget);
-    if (status == OFL_OK) status = prepare_products(f, &budget);
+    status = allocate(f);
+    if (status == OFL_OK) status = prepare_products(f);
     if (status == OFL_OK) status = open_walk(f, plan);
     if (status == OFL_OK) status = open_rope(f);
     return status;
@@ -146,6 +147,7 @@ ofl_status forward_open(const ofl_model *model, const ofl_plan *plan, ofl_engine
     f->threads = threads_choose(threads);
     f->shape.struct_size = sizeof f->shape;
     f->settings.struct_size = sizeof f->settings;
+    f->budget.struct_size = sizeof f->budget;
     ofl_status status = open_parts(f, plan);
     if (status == OFL_OK)
         *out = f;
@@ -154,13 +156,47 @@ ofl_status forward_open(const ofl_model *model, const ofl_plan *plan, ofl_engine
     return status;
 }
 
+static void give_back(forward *f, void **memory)
+{
+    if (*memory != NULL) ofl_device_free(f->device, *memory);
+    *memory = NULL;
+}
+
+static ofl_status shrink_kv(forward *f, uint64_t bytes)
+{
+    give_back(f, &f->kv_memory);
+    ofl_status status = ofl_device_alloc(f->device, bytes, &f->kv_memory);
+    if (status != OFL_OK) return app_forward(status);
+    f->budget.kv_bytes = bytes;
+    return kv_init(&f->cache, f->settings.kv_type, &f->shape, f->settings.kv_block_tokens, f->kv_memory, bytes);
+}
+
+ofl_status forward_shrink(forward *f, uint32_t tokens_per_step, uint32_t logits_rows, uint64_t kv_tokens)
+{
+    uint64_t hidden = 0, unused, kv_bytes = kv_tokens / f->settings.kv_block_tokens * f->cache.block_bytes;
+    ofl_budget *b = &f->budget;
+    ofl_status status =
+        ofl_activation_bytes(&f->shape, f->settings.compute_type, tokens_per_step, logits_rows, 0, &hidden, &b->logits_bytes, &unused);
+    if (status != OFL_OK) return app_forward(status);
+    b->activation_bytes = hidden + b->logits_bytes + b->workspace_bytes;
+    f->settings.tokens_per_step_cap = tokens_per_step;
+    matmul_close(f->products);
+    f->products = NULL;
+    give_back(f, &f->activations);
+    if (kv_bytes < (uint64_t)f->cache.block_count * f->cache.block_bytes) status = shrink_kv(f, kv_bytes);
+    if (status == OFL_OK && ofl_device_alloc(f->device, b->activation_bytes, &f->activations) != OFL_OK)
+        status = app_forward(ofl_diagnostic_get()->status);
+    if (status == OFL_OK) status = lay_out(f);
+    return status == OFL_OK ? prepare_products(f) : status;
+}
+
 void forward_close(forward *f)
 {
     if (f == NULL) return;
     weights_close(f->walk);
     matmul_close(f->products);
-    if (f->activations != NULL) ofl_device_free(f->device, f->activations);
-    if (f->kv_memory != NULL) ofl_device_free(f->device, f->kv_memory);
+    give_back(f, &f->activations);
+    give_back(f, &f->kv_memory);
     free(f->vector);
     free(f->token_rows);
     free(f);

@@ -23,7 +23,8 @@ struct forward {
     ofl_engine *engine;
     ofl_device *device;
     ofl_model_shape shape;
-    ofl_plan_settings settings;
+    ofl_plan_settings settings; /* and the next: the plan's, or less since forward_shrink */
+    ofl_budget budget;
     uint32_t threads;
     uint32_t q, kv_row, tokens_tensor; /* elements of a token's queries and of its keys; the matrix whose rows are the tokens */
     uint64_t logits_rows;              /* that fit */

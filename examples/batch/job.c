@@ -44,7 +44,15 @@ ofl_status job_begin(job *j)
 {
     ofl_plan_settings plan = {.struct_size = sizeof plan};
     ofl_status status = ofl_plan_settings_get(j->plan, &plan);
-    if (status == OFL_OK) status = ofl_front_create(j->plan, NULL, &j->front);
+    if (status != OFL_OK) return app_forward(status);
+    if (j->limits.sequences == 0)
+        j->limits = (backend_limits){plan.tokens_per_step_cap, plan.prefill_chunk_tokens, plan.sequences, plan.kv_capacity_tokens};
+    ofl_front_options options = {.struct_size = sizeof options,
+                                 .max_sequences = j->limits.sequences,
+                                 .tokens_per_step_cap = j->limits.tokens_per_step,
+                                 .prefill_chunk_tokens = j->limits.prefill_chunk_tokens,
+                                 .kv_capacity_tokens = j->limits.kv_tokens};
+    status = ofl_front_create(j->plan, &options, &j->front);
     if (status != OFL_OK) return app_forward(status);
     j->active = calloc(plan.sequences, sizeof *j->active);
     j->finished = calloc(plan.sequences, 1);
@@ -88,6 +96,26 @@ void job_end(job *j)
     j->finished = NULL;
     j->scratch = NULL;
     j->tokens = NULL;
+    j->token_capacity = 0;
+}
+
+void job_drop_running(job *j, uint32_t *sequences_out, uint64_t *tokens_out)
+{
+    ofl_plan_settings plan = {.struct_size = sizeof plan};
+    (void)ofl_plan_settings_get(j->plan, &plan);
+    *sequences_out = 0;
+    *tokens_out = 0;
+    for (uint32_t i = 0; j->active != NULL && i < plan.sequences; i++) {
+        if (j->active[i].group == NULL) continue;
+        ++*sequences_out;
+        *tokens_out += j->active[i].made;
+    }
+    for (const job_group *group = j->groups; group != NULL; group = group->next) {
+        j->totals.prompt_tokens -= group->entry->prompt_tokens;
+        for (uint32_t i = 0; i < group->choice_count; i++) *tokens_out += group->tokens[i]; /* of those that had ended */
+    }
+    j->totals.completion_tokens -= *tokens_out;
+    job_end(j);
 }
 
 static ofl_status open_group(job *j, input_entry *entry, const request *r, job_group **out)
@@ -357,6 +385,7 @@ ofl_status job_run(job *j)
         if (status == OFL_END) return OFL_OK;
         if (status != OFL_OK) return app_forward(status);
         status = run_step(j, &step);
+        if (status == OFL_ERROR_DEVICE_MEMORY) status = job_step_down(j);
         if (status != OFL_OK) return status;
     }
 }

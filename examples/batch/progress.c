@@ -13,13 +13,24 @@
 #define TERMINAL_SECONDS 0.5
 #define PLAIN_SECONDS 30.0
 
-void progress_begin(progress *p, bool on, bool quiet, double now)
+static void begin_period(progress *p, double now)
 {
-    *p = (progress){.on = on && !quiet, .quiet = quiet, .terminal = isatty(STDERR_FILENO) == 1, .began = now};
     p->next = now + (p->terminal ? TERMINAL_SECONDS : PLAIN_SECONDS);
+    p->tokens = p->steps = 0;
+    p->seconds = p->link_seconds = 0;
 }
 
-void progress_restart(progress *p, double now) { p->began = now; }
+void progress_restart(progress *p, double now)
+{
+    p->began = now;
+    begin_period(p, now);
+}
+
+void progress_begin(progress *p, bool on, bool quiet, double now)
+{
+    *p = (progress){.on = on && !quiet, .quiet = quiet, .terminal = isatty(STDERR_FILENO) == 1};
+    progress_restart(p, now);
+}
 
 typedef struct line { char text[400]; size_t bytes; } line;
 
@@ -86,9 +97,7 @@ void progress_step(progress *p, const job_totals *totals, double seconds, double
     if (now < p->next) return;
     show(p, totals, now, front);
     p->drawn = p->terminal;
-    p->tokens = p->steps = 0;
-    p->seconds = p->link_seconds = 0;
-    p->next = now + (p->terminal ? TERMINAL_SECONDS : PLAIN_SECONDS);
+    begin_period(p, now);
 }
 
 void progress_say(progress *p, const char *sentence)

@@ -114,6 +114,31 @@ static void put_health(writer *w, cJSON *root, const health *h)
     number(w, "slow_steps_bytes_per_second", ratio(h->slow_bytes, h->slow_seconds));
 }
 
+static const char *const given_up[] = {"tokens per step", "sequences", "residents"};
+
+static void put_downs(writer *w, cJSON *root, const job_totals *t)
+{
+    cJSON *list = w->ok ? cJSON_AddArrayToObject(root, "steps_down") : NULL;
+    w->ok = list != NULL;
+    for (uint32_t i = 0; i < t->down_count && w->ok; i++) {
+        const job_down *d = &t->downs[i];
+        w->at = cJSON_CreateObject();
+        if (!cJSON_AddItemToArray(list, w->at)) {
+            cJSON_Delete(w->at);
+            w->ok = false;
+            return;
+        }
+        text(w, "fewer", given_up[d->what]);
+        number(w, "after_steps", (double)d->steps);
+        number(w, "after_seconds", d->seconds);
+        number(w, "prefill_chunk", d->prefill_chunk_tokens);
+        number(w, "sequences", d->sequences);
+        if (d->plan_bytes > 0) number(w, "plan_bytes", (double)d->plan_bytes);
+        number(w, "restarted", d->restarted);
+        number(w, "tokens_made_again", (double)d->lost_tokens);
+    }
+}
+
 char *report_json(const report *r)
 {
     cJSON *root = cJSON_CreateObject();
@@ -129,6 +154,7 @@ char *report_json(const report *r)
     put_phases(&w, root, r);
     put_after(&w, root, r);
     put_health(&w, root, &r->health);
+    put_downs(&w, root, &r->totals);
     w.at = root;
     number(&w, "error_percent", report_error_percent(r));
     number(&w, "peak_device_bytes", (double)r->figures.peak_device_bytes);
@@ -179,6 +205,9 @@ void report_print(const report *r)
                cli_show_seconds(a, r->figures.bound_seconds / (double)t->steps), 100 * (t->seconds / r->figures.bound_seconds - 1));
     printf("link      %s, %.1f %% of what it can\n", cli_show_rate(a, ratio((double)r->figures.streamed_bytes, t->seconds)),
            100 * ratio(ratio((double)r->figures.streamed_bytes, t->seconds), r->figures.link_bytes_per_second));
+    for (uint32_t i = 0; i < t->down_count; i++)
+        printf("less      fewer %s after step %" PRIu64 ", out of device memory; %u sequences began anew\n", given_up[t->downs[i].what],
+               t->downs[i].steps, t->downs[i].restarted);
     if (r->health.found)
         printf("link slow since step %" PRIu64 ": %s instead of %s in %" PRIu64 " steps\n", r->health.since_step,
                cli_show_rate(a, ratio(r->health.slow_bytes, r->health.slow_seconds)), cli_show_rate(b, r->health.planned_rate), r->health.slow_steps);

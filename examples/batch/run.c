@@ -188,18 +188,26 @@ static ofl_status name_longest(const run *r, const backend_load *load, ofl_statu
     return status;
 }
 
-/* The plan, and what the front makes of the queue under it, before anything runs. */
-static ofl_status forecast(run *r, const backend_load *load)
+/* What plan and front make of the queue. */
+static ofl_status look_ahead(run *r)
 {
     ofl_forecast planned = {.struct_size = sizeof planned};
-    ofl_status status = name_longest(r, load, r->model->plan(r->model->context, load, &r->job.plan));
-    if (status == OFL_OK) status = job_begin(&r->job);
-    if (status != OFL_OK) return status;
     r->report.forecast.struct_size = sizeof r->report.forecast;
-    status = ofl_front_forecast_get(r->job.front, &r->report.forecast);
+    ofl_status status = ofl_front_forecast_get(r->job.front, &r->report.forecast);
     if (status == OFL_OK) status = ofl_plan_forecast_get(r->job.plan, &planned);
     if (status != OFL_OK) return app_forward(status);
     r->report.error_band_percent = r->job.health.band = planned.error_band_percent;
+    return OFL_OK;
+}
+
+/* The plan, and its forecast before anything runs. */
+static ofl_status forecast(run *r, const backend_load *load)
+{
+    ofl_status status = name_longest(r, load, r->model->plan(r->model->context, load, &r->job.plan));
+    r->job.load = *load;
+    if (status == OFL_OK) status = job_begin(&r->job);
+    if (status == OFL_OK) status = look_ahead(r);
+    if (status != OFL_OK) return status;
     r->model->figures(r->model->context, &r->report.figures);
     r->job.health.simulated = r->report.figures.simulated;
     return OFL_OK;
@@ -214,20 +222,22 @@ static void may_leave(const run *r, bool may)
 static ofl_status load(run *r)
 {
     may_leave(r, true);
-    ofl_status status = r->model->load(r->model->context);
+    ofl_status status = job_load(&r->job);
     may_leave(r, false);
-    return status == OFL_ERROR_CANCELLED && r->settings->stop() ? OFL_END : status;
+    if (status == OFL_OK && r->job.totals.down_count > 0) status = look_ahead(r); /* by the plan that there is now */
+    progress_restart(&r->progress, r->model->now(r->model->context));
+    return status;
 }
 
 /* Loads, and only then changes the output; OFL_END: stopped. What was written is synced whatever happens. */
 static ofl_status work(run *r, bool any_requests)
 {
+    if (any_requests) progress_begin(&r->progress, r->settings->progress, r->settings->quiet, r->model->now(r->model->context));
     ofl_status status = any_requests ? load(r) : OFL_OK;
     if (status == OFL_OK && r->settings->overwrite) status = output_cut(&r->out, 0);
     if (status == OFL_OK) status = write_state(r, "in_progress");
     if (status == OFL_OK) status = job_write_errors(&r->job, r->settings->max_tokens_default);
     if (status == OFL_OK && any_requests) {
-        progress_begin(&r->progress, r->settings->progress, r->settings->quiet, r->model->now(r->model->context));
         status = job_run(&r->job);
         progress_end(&r->progress);
         r->model->figures(r->model->context, &r->report.figures);

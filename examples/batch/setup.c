@@ -12,6 +12,7 @@
 #include "common/cli.h"
 #include "common/plan_file.h"
 
+#define LESS_SHARE 0.85 /* of the memory planned for, when that was too much */
 #define GUESSED_SEQUENCES 512u /* up to where compute is measured when the plan is to choose their number */
 #define GUESSED_CHUNK 512u
 
@@ -30,8 +31,12 @@ struct setup {
     uint32_t usable_ids, vocabulary;
     ofl_compute_type compute_type;
     ofl_compute_figures figures; /* measured */
+    ofl_workload workload;
+    ofl_budget first;     /* of the first plan */
     int shown_percent;
     double bound_seconds; /* of the steps that ran */
+    uint64_t streamed_bytes; /* and the next: by engines that are closed */
+    double wait_seconds;
 };
 
 static double seconds_now(void)
@@ -178,17 +183,18 @@ static ofl_status try_plan(setup *s, ofl_workload *w, uint64_t context, uint64_t
 
 /* KV is handed out in blocks, so the room for it is planned by what requests typically need: more of them run at once than if each were as long as
  * the longest. The longest must still fit alone; else the plan is made for it. */
-static ofl_status plan_contexts(setup *s, ofl_workload *w, const backend_load *load)
+static ofl_status plan_contexts(setup *s, const backend_load *load)
 {
-    uint64_t room = 0, longest = load->context_tokens, typical = load->typical_tokens, asked = w->context_tokens;
-    if (asked != 0 || typical == 0 || typical >= longest) return try_plan(s, w, asked != 0 ? asked : longest, &room);
-    ofl_status status = try_plan(s, w, typical, &room);
-    if (status == OFL_OK && room < longest && w->sequences == 0) {
-        w->sequences = (uint32_t)(longest / typical) + 1;
-        status = try_plan(s, w, typical, &room);
-        w->sequences = 0;
+    ofl_workload w = s->workload;
+    uint64_t room = 0, longest = load->context_tokens, typical = load->typical_tokens, asked = w.context_tokens;
+    if (asked != 0 || typical == 0 || typical >= longest) return try_plan(s, &w, asked != 0 ? asked : longest, &room);
+    ofl_status status = try_plan(s, &w, typical, &room);
+    if (status == OFL_OK && room < longest && w.sequences == 0) {
+        w.sequences = (uint32_t)(longest / typical) + 1;
+        status = try_plan(s, &w, typical, &room);
+        w.sequences = 0;
     }
-    return status == OFL_OK && room >= longest ? OFL_OK : try_plan(s, w, longest, &room);
+    return status == OFL_OK && room >= longest ? OFL_OK : try_plan(s, &w, longest, &room);
 }
 
 /* What was free when the machine was measured, by this program or in its file, may be gone: the plan is for what is there now. What is taken
@@ -225,21 +231,69 @@ static void say_plan(const setup *s)
 static ofl_status plan(void *context, const backend_load *load, const ofl_plan **out)
 {
     setup *s = context;
-    ofl_workload w;
+    ofl_workload *w = &s->workload;
     ofl_status status = open_machine(s);
     if (status == OFL_OK && s->plan == NULL) {
-        status = plan_options_workload(&s->options->plan, &w);
-        w.compute_type = s->compute_type;
-        if (w.objective == OFL_THROUGHPUT) w.queue_length = load->requests;
-        if (status == OFL_OK) status = measure_compute(s, &w);
-        if (status == OFL_OK) status = measure_sampling(s, &w, load);
+        status = plan_options_workload(&s->options->plan, w);
+        w->compute_type = s->compute_type;
+        if (w->objective == OFL_THROUGHPUT) w->queue_length = load->requests;
+        if (status == OFL_OK) status = measure_compute(s, w);
+        if (status == OFL_OK) status = measure_sampling(s, w, load);
         if (status == OFL_OK) status = shrink_machine(s);
-        if (status == OFL_OK) status = plan_contexts(s, &w, load);
+        if (status == OFL_OK) status = plan_contexts(s, load);
     }
     if (status != OFL_OK) return status;
+    s->first.struct_size = sizeof s->first;
+    if (ofl_plan_budget_get(s->plan, &s->first) != OFL_OK) return app_forward(ofl_diagnostic_get()->status);
     say_plan(s);
     *out = s->plan;
     return OFL_OK;
+}
+
+static void unload(setup *s)
+{
+    ofl_engine_stats stats = {.struct_size = sizeof stats};
+    forward_close(s->forward);
+    s->forward = NULL;
+    if (s->engine != NULL && ofl_engine_stats_get(s->engine, &stats) == OFL_OK) {
+        s->streamed_bytes += stats.bytes_streamed;
+        s->wait_seconds += stats.stall_seconds;
+    }
+    ofl_engine_close(s->engine);
+    s->engine = NULL;
+    s->shown_percent = 0;
+}
+
+/* What another process took is no longer there; where nothing seems to be missing, what was planned for is too much all the same. */
+static ofl_status lower_vram(setup *s)
+{
+    ofl_memory_info memory = {.struct_size = sizeof memory};
+    if (ofl_device_memory_get(s->device, &memory) != OFL_OK) return app_forward(ofl_diagnostic_get()->status);
+    double there = (double)memory.free_bytes + ofl_machine_get(s->machine, OFL_FIGURE_RUNTIME, NULL);
+    double planned = ofl_machine_get(s->machine, OFL_FIGURE_VRAM, NULL);
+    ofl_status status = ofl_machine_set(s->machine, OFL_FIGURE_VRAM, there < planned ? there : LESS_SHARE * planned, OFL_SOURCE_MEASURED);
+    return status == OFL_OK ? OFL_OK : app_forward(status);
+}
+
+static ofl_status plan_less(void *context, const backend_load *load, const ofl_plan **out, uint64_t *bytes_out)
+{
+    setup *s = context;
+    ofl_budget budget = {.struct_size = sizeof budget};
+    if (s->options->plan_file != NULL) return app_fail(OFL_ERROR_DEVICE_MEMORY, "--plan gives the layout; without it one for less memory is made");
+    unload(s);
+    ofl_status status = lower_vram(s);
+    if (status == OFL_OK) status = plan_contexts(s, load);
+    if (status != OFL_OK) return status;
+    if (ofl_plan_budget_get(s->plan, &budget) != OFL_OK) return app_forward(ofl_diagnostic_get()->status);
+    say_plan(s);
+    *out = s->plan;
+    *bytes_out = budget.total_bytes;
+    return OFL_OK;
+}
+
+static ofl_status shrink(void *context, const backend_limits *limits)
+{
+    return forward_shrink(((setup *)context)->forward, limits->tokens_per_step, limits->sequences, limits->kv_tokens);
 }
 
 static ofl_status read_plan(setup *s, const char *path)
@@ -310,16 +364,20 @@ static void figures(void *context, backend_figures *out)
 {
     const setup *s = context;
     ofl_memory_info memory = {.struct_size = sizeof memory};
-    ofl_budget budget = {.struct_size = sizeof budget};
     ofl_engine_stats stats = {.struct_size = sizeof stats};
     ofl_device_info info = {.struct_size = sizeof info};
     (void)ofl_device_memory_get(s->device, &memory);
     (void)ofl_device_info_get(s->device, &info);
-    (void)ofl_plan_budget_get(s->plan, &budget);
     if (s->engine != NULL) (void)ofl_engine_stats_get(s->engine, &stats);
-    *out = (backend_figures){
-        memory.peak_bytes,   budget.vram_bytes, budget.total_bytes, stats.bytes_streamed, ofl_machine_get(s->machine, OFL_FIGURE_LINK, NULL),
-        stats.stall_seconds, s->bound_seconds, info.spec,         info.simulated != 0};
+    *out = (backend_figures){.peak_device_bytes = memory.peak_bytes,
+                             .budget_bytes = s->first.vram_bytes,
+                             .plan_bytes = s->first.total_bytes,
+                             .streamed_bytes = s->streamed_bytes + stats.bytes_streamed,
+                             .link_bytes_per_second = ofl_machine_get(s->machine, OFL_FIGURE_LINK, NULL),
+                             .wait_seconds = s->wait_seconds + stats.stall_seconds,
+                             .bound_seconds = s->bound_seconds,
+                             .device = info.spec,
+                             .simulated = info.simulated != 0};
 }
 
 /* ---- open and close ---- */
@@ -356,6 +414,8 @@ static ofl_status fill_backend(setup *s, backend *out)
         .plan = plan,
         .load = load,
         .step = step,
+        .shrink = shrink,
+        .plan_less = plan_less,
         .now = now,
         .last_step = last_step,
         .figures = figures,
