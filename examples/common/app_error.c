@@ -17,5 +17,5 @@ ofl_status app_fail(ofl_status status, const char *format, ...)
     return status;
 }
 
-ofl_status app_forward(ofl_status status) { return app_fail(status, "%s", ofl_error_message()); }
+ofl_status app_forward(ofl_status status) { return status == OFL_OK ? OFL_OK : app_fail(status, "%s", ofl_error_message()); }
 const char *app_error(void) { return sentence; }

@@ -6,7 +6,7 @@
 
 /* Sets the sentence and returns status. */
 ofl_status app_fail(ofl_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Takes the library's sentence over and returns status. */
+/* After a call of the library: takes the sentence of a failure over. Returns status. */
 ofl_status app_forward(ofl_status status);
 const char *app_error(void);
 

@@ -44,6 +44,12 @@ static size_t cells(const char *text, size_t bytes)
     return count;
 }
 
+void show_left(const char *text, size_t width)
+{
+    (void)fputs(text, stdout);
+    for (size_t used = cells(text, strlen(text)); used < width; used++) (void)putchar(' ');
+}
+
 void show_right(const char *text, size_t width)
 {
     for (size_t used = cells(text, strlen(text)); used < width; used++) (void)putchar(' ');

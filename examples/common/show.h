@@ -10,7 +10,8 @@ void show_bar(double share, int width);
 const char *show_level(double share);
 /* Cells for `count` shares, at most `most` of them: where there are more, each cell is the mean of as many as needed. Returns how many one cell stands for. */
 size_t show_strip(const double *shares, size_t count, size_t most);
-/* A word at the right of `width` cells. */
+/* A word at the left, or at the right, of `width` cells. */
+void show_left(const char *text, size_t width);
 void show_right(const char *text, size_t width);
 /* A sentence after `label`, broken between words at SHOW_WIDTH cells; lines after the first are indented by the label's width. */
 #define SHOW_WIDTH 100

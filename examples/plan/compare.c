@@ -8,8 +8,6 @@
 #include "plan/want.h"
 #include "plan/ways.h"
 
-#define GPUS_MOST 1024u
-
 void compare_options_table(compare_options *o, cli_option rows[COMPARE_OPTION_COUNT])
 {
     const cli_option table[COMPARE_OPTION_COUNT] = {
@@ -47,8 +45,8 @@ ofl_status compare_options_check(compare_options *o, int quiet)
             return app_fail(OFL_ERROR_ARGUMENT, "%s has no effect without --compare; leave it out or give both", beside[i].name);
     }
     if (o->compare && quiet) return app_fail(OFL_ERROR_ARGUMENT, "--compare and --quiet contradict each other; give one");
-    if (o->given.gpus && (o->gpus < 2 || o->gpus > GPUS_MOST))
-        return app_fail(OFL_ERROR_ARGUMENT, "--gpus: a model is split over 2 GPUs or more, up to %u", GPUS_MOST);
+    if (o->given.gpus && (o->gpus < 2 || o->gpus > COMPARE_GPUS_MOST))
+        return app_fail(OFL_ERROR_ARGUMENT, "--gpus: a model is split over 2 GPUs or more, up to %u", COMPARE_GPUS_MOST);
     if (o->want == NULL) return OFL_OK;
     ofl_status status = want_parse(o->want, &o->want_tokens_per_second);
     char why[900];

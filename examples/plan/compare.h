@@ -6,6 +6,7 @@
 #include "plan/page.h"
 
 #define COMPARE_OPTION_COUNT 6
+#define COMPARE_GPUS_MOST 1024u
 #define COMPARE_WORDS 160 /* more than all options once, with their values, and a model */
 /* For --help. */
 #define COMPARE_SYNTAX                                                                                                     \

@@ -6,17 +6,6 @@
 #include "common/show.h"
 #include "plan/ways.h"
 
-/* Cells of text on a terminal: bytes that start a character. */
-static int cells(const char *text)
-{
-    int count = 0;
-    for (; *text != '\0'; text++) count += ((unsigned char)*text & 0xC0) != 0x80;
-    return count;
-}
-
-static void put_left(const char *text, int width) { printf("%s%*s", text, width > cells(text) ? width - cells(text) : 0, ""); }
-static void put_right(const char *text, int width) { printf("%*s%s", width > cells(text) ? width - cells(text) : 0, "", text); }
-
 static ofl_source worst(const way *w, const ofl_figure *figures, size_t count)
 {
     ofl_source source = OFL_SOURCE_NONE;
@@ -55,25 +44,25 @@ static void put_row(const way *w, uint32_t number)
 {
     char text[64], one[32], two[32];
     (void)snprintf(text, sizeof text, "%3u  ", number);
-    put_left(text, 5);
-    put_left(w->title, 29);
+    show_left(text, 5);
+    show_left(w->title, 29);
     if (w->job.tokens_per_second <= 0) {
         printf("  no forecast: %s\n", w->why);
         return;
     }
     (void)snprintf(text, sizeof text, "%s ±%.0f %%", cli_show_tokens(one, w->job.tokens_per_second), w->error_percent);
-    put_right(text, 14);
-    put_right(cli_show_count(one, w->job.sequences), 8);
-    put_right(cli_show_seconds(one, w->job.step_seconds), 9);
+    show_right(text, 14);
+    show_right(cli_show_count(one, w->job.sequences), 8);
+    show_right(cli_show_seconds(one, w->job.step_seconds), 9);
     if (w->queue.tokens_per_second > 0)
         (void)snprintf(text, sizeof text, "%s (%s)", cli_show_tokens(one, w->queue.tokens_per_second),
                        cli_show_count(two, w->queue.sequences));
     else (void)snprintf(text, sizeof text, "-");
-    put_right(text, 15);
-    put_right(cli_show_bytes(one, w->device_bytes, 0), 10);
-    put_right(cli_show_bytes(one, w->host_bytes, 0), 10);
+    show_right(text, 15);
+    show_right(cli_show_bytes(one, w->device_bytes, 0), 10);
+    show_right(cli_show_bytes(one, w->host_bytes, 0), 10);
     printf("  ");
-    put_left(w->kept ? "kept" : "fewer", 7);
+    show_left(w->kept ? "kept" : "fewer", 7);
     put_sources(w);
     printf("\n");
 }
@@ -98,13 +87,13 @@ void compare_page(const compare_job *job, const ways *list)
     printf("\nthe ways out, for %u sequence%s of %s tokens; %s first, what needs other hardware or has no forecast last\n", s.sequences,
            s.sequences == 1 ? "" : "s", cli_show_count(context, s.context_tokens), latency ? "the shortest step" : "the most tokens/s");
     printf("     ");
-    put_left("", 29);
-    put_right("tokens/s", 14);
-    put_right("at once", 8);
-    put_right("step", 9);
-    put_right("long queue", 15);
-    put_right("device", 10);
-    put_right("host", 10);
+    show_left("", 29);
+    show_right("tokens/s", 14);
+    show_right("at once", 8);
+    show_right("step", 9);
+    show_right("long queue", 15);
+    show_right("device", 10);
+    show_right("host", 10);
     printf("  bits   rates\n");
     for (uint32_t i = 0; i < list->count; i++) put_row(&list->rows[i], i + 1);
     printf("\n");

@@ -183,7 +183,8 @@ static void list_assumed(const page *p, char *buffer, size_t room)
     for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
         ofl_source source = OFL_SOURCE_NONE;
         (void)ofl_machine_get(p->machine, rates[i].figure, &source);
-        if (source == OFL_SOURCE_ASSUMED) used += (size_t)snprintf(buffer + used, room - used, "%s%s", used > 0 ? ", " : "", rates[i].option);
+        if (source == OFL_SOURCE_ASSUMED)
+            used += (size_t)snprintf(buffer + used, room - used, "%s%s", used > 0 ? ", " : "", rates[i].option);
     }
 }
 

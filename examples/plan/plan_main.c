@@ -42,8 +42,6 @@ static void work_end(work *w)
     ofl_model_destroy(w->model);
 }
 
-static ofl_status from_library(ofl_status status) { return status == OFL_OK ? OFL_OK : app_forward(status); }
-
 static ofl_status check_options(settings *s)
 {
     if (s->json && s->quiet) return app_fail(OFL_ERROR_ARGUMENT, "--json and --quiet contradict each other; give one");
@@ -59,10 +57,10 @@ static ofl_status check_options(settings *s)
 static ofl_status make_plan(const settings *s, const char *path, work *w)
 {
     ofl_status status = plan_options_workload(&s->plan, &w->workload);
-    if (status == OFL_OK) status = from_library(ofl_model_open(path, &w->model));
+    if (status == OFL_OK) status = app_forward(ofl_model_open(path, &w->model));
     if (status == OFL_OK) status = plan_options_device(&s->plan, &w->device);
     if (status == OFL_OK) status = plan_options_machine(&s->plan, w->device, &w->machine);
-    if (status == OFL_OK) status = from_library(ofl_plan_make(w->model, w->machine, &w->workload, &w->plan));
+    if (status == OFL_OK) status = app_forward(ofl_plan_make(w->model, w->machine, &w->workload, &w->plan));
     return status;
 }
 
@@ -133,7 +131,7 @@ static ofl_status run(settings *s, const char *path, work *w)
 {
     char *json = NULL;
     ofl_status status = make_plan(s, path, w);
-    if (status == OFL_OK) status = from_library(ofl_plan_to_json(w->plan, &json));
+    if (status == OFL_OK) status = app_forward(ofl_plan_to_json(w->plan, &json));
     if (status == OFL_OK && s->output != NULL) status = write_plan(s->output, json);
     if (status == OFL_OK) status = draw_plan(s, w);
     if (status == OFL_OK) status = show(s, w, json);

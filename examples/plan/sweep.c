@@ -41,8 +41,6 @@ typedef struct sweep {
     size_t fitting;
 } sweep;
 
-static ofl_status from_library(ofl_status status) { return status == OFL_OK ? OFL_OK : app_forward(status); }
-
 static void sweep_end(sweep *s)
 {
     for (size_t i = 0; i < s->values.count; i++) free(s->rows[i].why);
@@ -85,10 +83,10 @@ static ofl_status collect_figures(const sweep_request *r, sweep *s)
         options.given.vram = 1;
     }
     ofl_status status = plan_options_workload(&options, &s->workload);
-    if (status == OFL_OK) status = from_library(ofl_model_open(r->model, &s->model));
+    if (status == OFL_OK) status = app_forward(ofl_model_open(r->model, &s->model));
     if (status == OFL_OK) status = plan_options_device(&options, &s->device);
     if (status == OFL_OK) status = plan_options_figures(&options, s->device, &machine);
-    if (status == OFL_OK) status = from_library(ofl_machine_to_json(machine, &s->figures));
+    if (status == OFL_OK) status = app_forward(ofl_machine_to_json(machine, &s->figures));
     ofl_machine_destroy(machine);
     return status == OFL_OK ? facts_collect_model(s->model, &s->facts) : status;
 }
@@ -101,7 +99,7 @@ static ofl_status make_machine(sweep *s, double value)
     ofl_status status = ofl_machine_from_json(s->figures, strlen(s->figures), &s->machine);
     if (status == OFL_OK && figure != OFL_FIGURE_COUNT) status = ofl_machine_set(s->machine, figure, value, OFL_SOURCE_GIVEN);
     if (status == OFL_OK) status = ofl_machine_assume(s->machine);
-    return from_library(status);
+    return app_forward(status);
 }
 
 static ofl_status fill_row(const ofl_plan *plan, row *to)
@@ -114,7 +112,7 @@ static ofl_status fill_row(const ofl_plan *plan, row *to)
     if (status == OFL_OK) status = ofl_plan_forecast_get(plan, &to->forecast);
     (void)snprintf(to->identity, sizeof to->identity, "%s", ofl_plan_identity(plan));
     to->fits = status == OFL_OK;
-    return from_library(status);
+    return app_forward(status);
 }
 
 static ofl_status plan_row(sweep *s, size_t at)

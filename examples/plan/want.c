@@ -233,10 +233,10 @@ cJSON *want_to_json(const want_answer *a)
 static void print_change(const want_change *c)
 {
     char a[32], b[32], all[32], each[32];
-    const char *unit = c->type != NULL                      ? "weights"
-                       : strcmp(c->name, "sequences") == 0  ? c->name
-                       : strcmp(c->name, "vram_bytes") == 0 ? "size"
-                                                            : "rate";
+    const char *unit = c->type != NULL                                         ? "weights"
+                       : strcmp(c->name, "sequences") == 0                     ? c->name
+                       : strcmp(c->name, ofl_figure_key(OFL_FIGURE_VRAM)) == 0 ? "size"
+                                                                               : "rate";
     if (strcmp(unit, "weights") == 0)
         printf("weights at %.3g bits (%s): %s tokens/s; answers differ, measure it", c->value, c->type,
                cli_show_tokens(all, c->tokens_per_second));

@@ -101,6 +101,15 @@ ofl_status ways_compute_seconds(const ways_job *job, uint32_t sequences, double 
     return status == OFL_OK ? OFL_OK : app_forward(status);
 }
 
+ofl_status ways_activations(const ways_job *job, uint32_t sequences, uint64_t *hidden_out, uint64_t *logits_out)
+{
+    const ofl_plan_settings *s = &job->base.settings;
+    uint64_t workspace = 0, cap = job->given.workload->tokens_per_step_cap;
+    uint64_t tokens = cap != 0 ? cap : (uint64_t)sequences + s->prefill_chunk_tokens;
+    return app_forward(
+        ofl_activation_bytes(&job->shape, s->compute_type, tokens, sequences, 0, hidden_out, logits_out, &workspace));
+}
+
 double ways_hidden_bytes(const ways_job *job)
 {
     return (double)job->shape.hidden_size * (job->base.settings.compute_type == OFL_COMPUTE_F32 ? 4 : 2);

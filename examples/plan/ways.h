@@ -10,6 +10,7 @@
 
 #define WAYS_MOST 16u
 #define WAY_WORDS 240u
+#define WAYS_QUEUE_MOST 65536u /* sequences at once that are looked at for a long queue */
 
 /* A plan's figures. */
 typedef struct planned {
@@ -72,6 +73,8 @@ ofl_status ways_fill(way *out, const ways_job *job, const ofl_model *model, cons
 double ways_rate(const ways_job *job, ofl_figure figure, ofl_source *source_out);
 /* Compute of the whole model for a decode step of so many sequences at mid-context. */
 ofl_status ways_compute_seconds(const ways_job *job, uint32_t sequences, double *out);
+/* Of the activations of the largest step with so many sequences: hidden values, and logits, in bytes. */
+ofl_status ways_activations(const ways_job *job, uint32_t sequences, uint64_t *hidden_out, uint64_t *logits_out);
 /* Bytes of one token's hidden values. */
 double ways_hidden_bytes(const ways_job *job);
 /* Notes compute's figures as sources of the forecast. */

@@ -5,8 +5,6 @@
 #include "common/app_error.h"
 #include "plan/ways.h"
 
-#define QUEUE_MOST 65536u
-
 typedef struct hosting {
     const ways_job *job;
     const layers *l;
@@ -26,13 +24,10 @@ typedef struct host_part {
 
 static ofl_status fixed_bytes(const hosting *h, uint32_t sequences, uint64_t *out)
 {
-    const ofl_plan_settings *s = &h->job->base.settings;
-    const ofl_budget *b = &h->job->base.budget;
-    uint64_t hidden = 0, logits = 0, workspace = 0, cap = h->job->given.workload->tokens_per_step_cap;
-    uint64_t tokens = cap != 0 ? cap : (uint64_t)sequences + s->prefill_chunk_tokens;
-    ofl_status status = ofl_activation_bytes(&h->job->shape, s->compute_type, tokens, sequences, 0, &hidden, &logits, &workspace);
-    *out = b->runtime_bytes + hidden + logits + h->job->all.budget.workspace_bytes;
-    return status == OFL_OK ? OFL_OK : app_forward(status);
+    uint64_t hidden = 0, logits = 0;
+    ofl_status status = ways_activations(h->job, sequences, &hidden, &logits);
+    *out = h->job->base.budget.runtime_bytes + hidden + logits + h->job->all.budget.workspace_bytes;
+    return status;
 }
 
 static void put_on_host(host_part *p, const layer *row, uint32_t sequences)
@@ -66,25 +61,13 @@ static ofl_status divide(const hosting *h, uint32_t sequences, host_part *out)
     return status;
 }
 
-/* Of all experts, the share that a step of so many tokens reads. */
-static ofl_status expert_share(const hosting *h, uint32_t tokens, double *out)
-{
-    uint64_t stored = 0;
-    double read = 0;
-    ofl_status status = ofl_model_expert_bytes(h->job->given.model, &stored);
-    if (status == OFL_OK) status = ofl_model_expert_bytes_per_step(h->job->given.model, tokens, &read);
-    *out = stored > 0 ? read / (double)stored : 0;
-    return status == OFL_OK ? OFL_OK : app_forward(status);
-}
-
 /* The device's layers, then the host's: the slower of reading and of multiplying. */
 static ofl_status step_of(const hosting *h, const host_part *p, uint32_t sequences, way_rate *out, double *host_out)
 {
     const ofl_model_shape *shape = &h->job->shape;
-    double compute = 0, share = 0, n = sequences,
+    double compute = 0, n = sequences, share = ofl_expert_share(shape->expert_count, shape->expert_used_count, n),
            used = shape->expert_count > 0 ? (double)shape->expert_used_count / shape->expert_count : 1;
     ofl_status status = ways_compute_seconds(h->job, sequences, &compute);
-    if (status == OFL_OK) status = expert_share(h, sequences, &share);
     double bytes = (double)(p->weights - p->expert_bytes) + (double)p->expert_bytes * share + (double)p->kv_read * n;
     double host = fmax(bytes / h->bandwidth, 2 * n * (p->elements + p->expert_elements * used) / h->flops);
     double link = 2 * (ways_hidden_bytes(h->job) * n / ofl_machine_get(h->job->given.machine, OFL_FIGURE_LINK, NULL) +
@@ -97,7 +80,7 @@ static ofl_status step_of(const hosting *h, const host_part *p, uint32_t sequenc
 
 static ofl_status queue_of(const hosting *h, way_rate *out)
 {
-    uint64_t queue = h->job->given.workload->queue_length, most = queue != 0 && queue < QUEUE_MOST ? queue : QUEUE_MOST;
+    uint64_t queue = h->job->given.workload->queue_length, most = queue != 0 && queue < WAYS_QUEUE_MOST ? queue : WAYS_QUEUE_MOST;
     ofl_status status = OFL_OK;
     for (uint32_t n = 1, last = 0; status == OFL_OK && last < most; last = n, n = n * 2 < most ? n * 2 : (uint32_t)most) {
         host_part p;

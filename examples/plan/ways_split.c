@@ -5,8 +5,6 @@
 #include "common/app_error.h"
 #include "plan/ways.h"
 
-#define GPUS_MOST 1024u
-#define QUEUE_MOST 65536u
 #define NOT_SPLIT UINT32_MAX
 
 /* Device memory of a card beside weights and KV, for a number of sequences. */
@@ -16,12 +14,10 @@ typedef struct card {
 
 static ofl_status card_for(const ways_job *job, uint32_t sequences, card *out)
 {
-    const ofl_plan_settings *s = &job->base.settings;
     const ofl_budget *b = &job->base.budget;
-    uint64_t hidden = 0, logits = 0, workspace = 0, cap = job->given.workload->tokens_per_step_cap;
-    uint64_t tokens = cap != 0 ? cap : (uint64_t)sequences + s->prefill_chunk_tokens;
-    ofl_status status = ofl_activation_bytes(&job->shape, s->compute_type, tokens, sequences, 0, &hidden, &logits, &workspace);
-    if (status != OFL_OK) return app_forward(status);
+    uint64_t hidden = 0, logits = 0;
+    ofl_status status = ways_activations(job, sequences, &hidden, &logits);
+    if (status != OFL_OK) return status;
     uint64_t fixed = b->runtime_bytes + b->headroom_bytes + hidden + job->all.budget.workspace_bytes;
     *out = (card){b->vram_bytes > fixed ? b->vram_bytes - fixed : 0, logits};
     return OFL_OK;
@@ -99,7 +95,7 @@ static ofl_status fewest(const splitting *x, uint32_t *out)
     split s = {.gpus = NOT_SPLIT};
     ofl_status status = OFL_OK;
     *out = NOT_SPLIT;
-    for (uint32_t gpus = 1; status == OFL_OK && gpus <= GPUS_MOST && *out == NOT_SPLIT; gpus++) {
+    for (uint32_t gpus = 1; status == OFL_OK && gpus <= COMPARE_GPUS_MOST && *out == NOT_SPLIT; gpus++) {
         status = try_split(x, x->job->base.settings.sequences, gpus, &s);
         if (status == OFL_OK && s.gpus != NOT_SPLIT) *out = gpus;
     }
@@ -139,7 +135,7 @@ static ofl_status pipelined(const splitting *x, uint32_t sequences, const split 
 
 static ofl_status queue_of(const splitting *x, way_rate *out)
 {
-    uint64_t queue = x->job->given.workload->queue_length, most = queue != 0 && queue < QUEUE_MOST ? queue : QUEUE_MOST;
+    uint64_t queue = x->job->given.workload->queue_length, most = queue != 0 && queue < WAYS_QUEUE_MOST ? queue : WAYS_QUEUE_MOST;
     ofl_status status = OFL_OK;
     for (uint32_t n = 1, last = 0; status == OFL_OK && last < most; last = n, n = n * 2 < most ? n * 2 : (uint32_t)most) {
         split s;

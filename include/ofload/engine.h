@@ -68,8 +68,8 @@ typedef struct ofl_engine_stats {
     uint64_t refetches;          /* prefetched pieces dropped because the order changed */
     uint64_t from_pinned_bytes, from_pageable_bytes, from_file_bytes; /* bytes_streamed by the tier they came from */
     uint64_t refused_bytes;      /* held: planned as pinned, but not page-locked: they are in the pageable tier */
-    double link_idle_seconds;    /* time on the device's clock less what these copies take at the plan's rates: modelled, not observed, since
-                                    no event on the hot path carries a time */
+    double link_idle_seconds;    /* time on the device's clock less what these copies take at the plan's rates: modelled, not observed,
+                                    since no event on the hot path carries a time */
 } ofl_engine_stats;
 
 /* The same of one unit. */
@@ -87,8 +87,8 @@ typedef struct ofl_engine_unit_stats {
  * A builder's weights in the caller's memory stay where they are: slices of at least 1 MiB are page-locked in place, smaller ones packed
  * into memory of the engine's own; what the plan has as pageable, or as in a file, is read from where it lies. The caller may have
  * page-locked them already; then they stay so as long as the engine is open. They count against the machine's host memory once, as other
- * weights do: give it a figure that has them in it. Weights in pageable memory or in a file pass through a few
- * pinned buffers (at most 5 × (4 MiB + 8 KiB)), filled by threads of the engine's own; files are read past the page cache where that can be.
+ * weights do: give it a figure that has them in it. Weights in pageable memory or in a file pass through a few pinned
+ * buffers (at most 5 × (4 MiB + 8 KiB)), filled by threads of the engine's own; files are read past the page cache where that can be.
  * What cannot be page-locked falls to the pageable tier: said by options.message, seen in refused_bytes. Rows of lookup tensors cannot.
  * OFL_ERROR_MISMATCH, _DEVICE_MEMORY (refused before anything is allocated), _PINNED_MEMORY, _IO, _CANCELLED. */
 OFL_API ofl_status ofl_engine_open(const ofl_plan *plan, const ofl_model *model, ofl_device *device, const ofl_engine_options *options,

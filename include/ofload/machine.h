@@ -53,9 +53,9 @@ OFL_API double ofl_machine_get(const ofl_machine *machine, ofl_figure figure, of
  * Device memory has none: OFL_ERROR_ARGUMENT while it is not set. Link both ways and while computing, device to device and the host's own
  * rates are never assumed: without a source nothing is said about them. */
 OFL_API ofl_status ofl_machine_assume(ofl_machine *machine);
-/* Measures an open device: memory, link both ways by size with the fit start + bytes/rate, one way and both ways at once, link generation and
- * width, how much can be page-locked, the host's memory and its rate, host limits (host and cgroups). Takes about two seconds; touches
- * hardware. Bytes that come back changed, or times that do not rise with size: OFL_ERROR_RUNTIME. Nothing it took is left.
+/* Measures an open device: memory, link both ways by size with the fit start + bytes/rate, one way and both ways at once, link generation
+ * and width, how much can be page-locked, the host's memory and its rate, host limits (host and cgroups). Takes about two seconds;
+ * touches hardware. Bytes that come back changed, or times that do not rise with size: OFL_ERROR_RUNTIME. Nothing it took is left.
  * The thread runs on the processors of the device's NUMA node meanwhile, where that is known and allowed. */
 OFL_API ofl_status ofl_machine_probe(ofl_device *device, ofl_machine **out);
 
@@ -102,6 +102,7 @@ typedef struct ofl_link_line {
     double bytes_per_second;
     ofl_copy_time points[OFL_LINE_POINTS_MAX]; /* the largest first */
 } ofl_link_line;
+/* point_count 0: this machine's was not measured. OFL_ERROR_ARGUMENT: no such path. */
 OFL_API ofl_status ofl_machine_line(const ofl_machine *machine, ofl_path path, ofl_link_line *out);
 OFL_API const char *ofl_path_label(ofl_path path);
 

@@ -61,7 +61,7 @@ typedef struct ofl_workload {
     uint32_t head_point_count;     /* with compute_points; 0: they count for the head too */
     const ofl_compute_point *head_points; /* of the output head, tokens: rows of logits; ascending, borrowed for the call */
     /* With attention_seconds_per_kv_token. A step counts as many decoding tokens as rows of logits, and its context evenly by tokens. */
-    double prefill_attention_seconds_per_kv_token; /* of tokens that share a sequence, and so its keys and values; 0: as those that decode */
+    double prefill_attention_seconds_per_kv_token; /* of tokens that share a sequence, and its keys and values; 0: as those that decode */
     double host_seconds_per_row;   /* as host_seconds_per_step, for each row of logits: sampling */
 } ofl_workload;
 

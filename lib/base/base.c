@@ -115,6 +115,18 @@ char *ofl_copy_string(const char *text, size_t bytes)
 
 void ofl_free(void *pointer) { free(pointer); }
 
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double ofl_median(double *values, size_t count)
+{
+    qsort(values, count, sizeof *values, ascending);
+    return (values[(count - 1) / 2] + values[count / 2]) / 2;
+}
+
 char *ofl_format(const char *format, ...)
 {
     va_list arguments, again;

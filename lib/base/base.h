@@ -41,6 +41,8 @@ static inline bool ofl_align_u64(uint64_t value, uint64_t alignment, uint64_t *o
 
 static inline uint64_t ofl_min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static inline uint64_t ofl_max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
+/* Sorts the values. count ≥ 1. */
+double ofl_median(double *values, size_t count);
 
 /* Zeroed memory; NULL when there is none, or when a test made this call fail. count × size is checked. Free with ofl_free. */
 void *ofl_alloc(uint64_t count, uint64_t size);

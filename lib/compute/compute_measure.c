@@ -2,7 +2,6 @@
 #include <ofload/compute.h>
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "base/base.h"
 
@@ -125,19 +124,12 @@ static ofl_status time_samples(const bench *b, const sample *samples, uint32_t c
     return status;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* column: of the table of rounds × count. */
 static double median(const double *table, uint32_t rounds, uint32_t count, uint32_t column)
 {
     double values[ROUNDS_MOST];
     for (uint32_t i = 0; i < rounds; i++) values[i] = table[(uint64_t)i * count + column];
-    qsort(values, rounds, sizeof *values, by_size);
-    return (values[(rounds - 1) / 2] + values[rounds / 2]) / 2;
+    return ofl_median(values, rounds);
 }
 
 static ofl_status take_medians(bench *b)

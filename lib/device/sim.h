@@ -92,7 +92,7 @@ struct sim_device {
     uint64_t now_ns;     /* virtual */
     uint64_t progress;   /* grows when something is queued and when virtual time passes */
     uint64_t typical_ns; /* virtual, seeded: how long operations take */
-    uint64_t hasty;
+    uint64_t hasty;      /* see ofl_sim_hasty */
 };
 
 static inline sim_device *sim_of(ofl_device *device) { return (sim_device *)(void *)device; }

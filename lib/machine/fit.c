@@ -1,7 +1,6 @@
 #include "machine/fit.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 static bool usable(const ofl_copy_point *points, size_t count)
 {
@@ -58,16 +57,4 @@ bool ofl_fit_copies(const ofl_copy_point *points, size_t count, double *start_se
     *start_seconds_out = start;
     *bytes_per_second_out = 1 / per_byte;
     return true;
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double ofl_median(double *values, size_t count)
-{
-    qsort(values, count, sizeof *values, ascending);
-    return count % 2 == 1 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }

@@ -12,7 +12,4 @@ typedef struct ofl_copy_point { double bytes, seconds; } ofl_copy_point;
  * never below 0. false: fewer than two sizes, a time that is not above 0, or times that do not rise with size. */
 bool ofl_fit_copies(const ofl_copy_point *points, size_t count, double *start_seconds_out, double *bytes_per_second_out);
 
-/* Sorts. count ≥ 1. */
-double ofl_median(double *values, size_t count);
-
 #endif

@@ -86,8 +86,9 @@ ofl_status ofl_limit_pinning_on_wsl(ofl_machine *machine)
 {
     ofl_source source = OFL_SOURCE_NONE;
     double card = ofl_machine_get(machine, OFL_FIGURE_VRAM, NULL), pinnable = ofl_machine_get(machine, OFL_FIGURE_PINNABLE, &source);
-    ofl_machine_add_note(machine, "this is Windows' Linux (WSL): its driver charges page-locked memory to the card and moves to host memory "
-                         "what does not fit, slowly and without an error; keep resident and page-locked bytes together below %s",
+    ofl_machine_add_note(machine,
+                         "this is Windows' Linux (WSL): its driver charges page-locked memory to the card and moves to host memory what "
+                         "does not fit, slowly and without an error; keep resident and page-locked bytes together below %s",
                          ofl_bytes_text((uint64_t)card).text);
     if (source != OFL_SOURCE_NONE && pinnable <= card) return OFL_OK;
     ofl_source host_source = OFL_SOURCE_NONE;

@@ -50,8 +50,8 @@ static ofl_status time_copies(const ofl_rig *rig, const copy_kind *kind, uint64_
     return status != OFL_OK ? status : waited;
 }
 
-/* Keeps the path busy for a moment; the rate it ends at tells how much to copy in a run. A size is too much when it is slow several times in a
- * row: once, it may have been the machine. */
+/* Keeps the path busy for a moment; the rate it ends at tells how much to copy in a run. A size is too much when it is slow several times
+ * in a row: once, it may have been the machine. */
 static ofl_status wake(const ofl_rig *rig, const copy_kind *kind, uint64_t *largest_out)
 {
     double seconds = 0, spent = 0;

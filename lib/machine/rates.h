@@ -31,7 +31,7 @@ ofl_status ofl_measure_both_ways(const ofl_rig *rig, ofl_direction direction, co
                                  ofl_link_line *out);
 ofl_status ofl_measure_computing(const ofl_rig *rig, const ofl_probe_options *options, const ofl_link_line *alone, ofl_link_line *out);
 
-/* Queues copies to the device that take about 20 ms, by the rate of `alone`, and returns without waiting; ofl_stream_wait on rig->stream. */
+/* Queues copies to the device that take about 20 ms by the rate of `alone`; returns without waiting (ofl_stream_wait on rig->stream). */
 ofl_status ofl_rig_keep_busy(const ofl_rig *rig, const ofl_link_line *alone);
 
 #endif

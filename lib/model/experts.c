@@ -27,6 +27,7 @@ ofl_status ofl_model_expert_bytes_per_step(const ofl_model *model, uint64_t toke
     uint64_t stored = 0;
     if (bytes_out == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "expert bytes: no place for the result given");
     ofl_status status = ofl_model_expert_bytes(model, &stored);
-    if (status == OFL_OK) *bytes_out = (double)stored * ofl_expert_share(model->shape.expert_count, model->shape.expert_used_count, (double)tokens);
-    return status;
+    if (status != OFL_OK) return status;
+    *bytes_out = (double)stored * ofl_expert_share(model->shape.expert_count, model->shape.expert_used_count, (double)tokens);
+    return OFL_OK;
 }

@@ -60,13 +60,15 @@ static void tell_link(telling *t, const ofl_plan_facts *facts, const ofl_plan_dr
 {
     const ofl_budget *b = &draft->budget;
     double streamed = (double)b->stream_bytes_per_step, copied = ofl_plan_link_seconds(facts, streamed);
-    double more = streamed - (double)b->lower_bound_bytes_per_step, ring = ofl_larger(0, more < (double)b->ring_bytes ? more : (double)b->ring_bytes);
+    double more = streamed - (double)b->lower_bound_bytes_per_step;
+    double ring = ofl_larger(0, more < (double)b->ring_bytes ? more : (double)b->ring_bytes);
     double by_ring = copied - ofl_plan_link_seconds(facts, streamed - ring);
     double unused = copied - by_ring - ofl_plan_link_seconds(facts, (double)b->lower_bound_bytes_per_step);
     double starts = (double)b->stream_copies_per_step * facts->figures[OFL_FIGURE_COPY_START];
     double slower = draft->step.link_seconds - starts - copied;
     if (is_told(t, by_ring))
-        tell(t, "the ring of %s has the place of weights, which are copied in %s", ofl_bytes_text(b->ring_bytes).text, seconds_text(by_ring).text);
+        tell(t, "the ring of %s has the place of weights, which are copied in %s", ofl_bytes_text(b->ring_bytes).text,
+             seconds_text(by_ring).text);
     if (is_told(t, unused))
         tell(t, "%s of the memory for weights stay unused, and as much is copied in %s", ofl_bytes_text((uint64_t)(more - ring)).text,
              seconds_text(unused).text);
@@ -101,7 +103,8 @@ static void tell_stalls(telling *t, const ofl_plan_facts *facts, const ofl_plan_
     if (!is_told(t, step->step_seconds - step->bound_seconds)) return;
     tell(t, "link and compute wait for each other %s", seconds_text(step->step_seconds - step->bound_seconds).text);
     if (unit != NULL && hold > 0.5 * ring)
-        tell(t, ", since up to %s computes %s while the ring holds copies of %s", unit->name, seconds_text(hold).text, seconds_text(ring).text);
+        tell(t, ", since up to %s computes %s while the ring holds copies of %s", unit->name, seconds_text(hold).text,
+             seconds_text(ring).text);
     else tell(t, ", since the pieces come less evenly than the ring of %.1f of them evens out",
               (double)draft->budget.ring_bytes / (double)ofl_max_u64(1, ofl_plan_largest_piece(&draft->cut)));
 }

@@ -63,7 +63,10 @@ ofl_status ofl_plan_forecast_get(const ofl_plan *plan, ofl_forecast *out)
     return plan == NULL ? no_plan() : ofl_struct_out(out, &plan->forecast, sizeof plan->forecast, "ofl_forecast");
 }
 
-const char *ofl_plan_above_bound_why(const ofl_plan *plan) { return plan != NULL && plan->above_bound_why != NULL ? plan->above_bound_why : ""; }
+const char *ofl_plan_above_bound_why(const ofl_plan *plan)
+{
+    return plan != NULL && plan->above_bound_why != NULL ? plan->above_bound_why : "";
+}
 
 uint32_t ofl_plan_forecast_row_count(const ofl_plan *plan) { return plan != NULL ? plan->row_count : 0; }
 

@@ -272,10 +272,9 @@ ofl_status ofl_plan_tell_bound(ofl_plan *plan);
 ofl_status ofl_plan_advise(const ofl_plan_search *search, ofl_plan *plan);
 /* names.c: names of units, slices of tensors. */
 ofl_status ofl_plan_finish(ofl_plan *plan);
-/* names.c */
 void ofl_plan_index_tensors(ofl_plan *plan);
-/* check.c, check_model.c, check_forecast.c, verify.c; see check.h. Do slices, units and sums agree with each other? Written apart from what made them. `status` is what a contradiction is reported
- * as. */
+/* check.c; its parts and those against the model are in check.h. Do slices, units and sums agree with each other? Written apart from what
+ * made them. `status` is what a contradiction is reported as. */
 ofl_status ofl_plan_check_sums(const ofl_plan *plan, ofl_status status);
 /* What the program calls kinds in JSON. */
 const char *ofl_plan_class_name(ofl_tensor_class tensor_class);

@@ -93,8 +93,8 @@ static void add_part(ofl_plan_search *s, uint64_t bytes)
     s->parts[at].bytes = bytes;
 }
 
-/* Powers of two and three halves of them, and the sizes that cut the matrices which make up most of the model into equal parts: others leave
- * a smaller last part, which costs as much to start. */
+/* Powers of two and three halves of them, and the sizes that cut the matrices which make up most of the model into equal parts: others
+ * leave a smaller last part, which costs as much to start. */
 static void find_parts(ofl_plan_search *s)
 {
     kind kinds[KINDS];

@@ -56,8 +56,8 @@ static uint32_t largest_choice(const ofl_plan_search *s)
 
 static double coarse_rate(const ofl_plan_search *s, uint32_t sequences) { return sequences / ofl_plan_coarse_step(s, sequences); }
 
-/* The best count on a growing grid, then between its neighbours; of what follows, the smallest count that is as good within the tolerance.
- */
+/* The best count on a growing grid, then between its neighbours; of what follows, the smallest count that is as good within
+ * the tolerance. */
 static uint32_t best_sequences(const ofl_plan_search *s, uint32_t most)
 {
     uint32_t best = 1;
@@ -264,7 +264,8 @@ static ofl_status choose(const ofl_plan_search *s, const ofl_plan_room *room, ef
         status = try_part(s, room, room->part, how.quick, &best);
         if (status == OFL_OK && !fixed) status = try_other_parts(s, room, &best);
         bool free_ring = how.rings && !room->whole && !s->wish->force_layers && s->wish->ring_bytes == 0;
-        if (status == OFL_OK && free_ring) status = try_larger_rings(s, room, has_many_units(s, room) ? RING_TRIES_LARGE : RING_TRIES, &best);
+        uint32_t tries = has_many_units(s, room) ? RING_TRIES_LARGE : RING_TRIES;
+        if (status == OFL_OK && free_ring) status = try_larger_rings(s, room, tries, &best);
     }
     *out = best;
     return status == OFL_OK && best.cost == INFINITY ? OFL_NOT_READY : status;
@@ -339,7 +340,8 @@ static ofl_status try_another(counting *c, uint32_t sequences)
  * over the range where they may be better, then between the neighbours of the best. */
 static ofl_status improve_count(counting *c, uint32_t most)
 {
-    uint32_t first = c->best.sequences, low = farthest(c->search, first, 1, c->best.rate), high = farthest(c->search, first, most, c->best.rate);
+    uint32_t first = c->best.sequences, low = farthest(c->search, first, 1, c->best.rate);
+    uint32_t high = farthest(c->search, first, most, c->best.rate);
     uint32_t range = high - low, grid = range < c->tries / 2 ? range : c->tries / 2 + 1;
     ofl_status status = OFL_OK;
     for (uint64_t i = 0; grid > 0 && i <= grid && status == OFL_OK; i++) status = try_another(c, low + (uint32_t)(i * range / grid));
@@ -402,7 +404,8 @@ ofl_status ofl_plan_solve_rows(const ofl_plan_search *s, ofl_plan *plan)
             if (status != OFL_OK) return status;
             row = other.chosen;
         }
-        plan->rows[plan->row_count++] = (ofl_forecast_row){sizeof(ofl_forecast_row), (uint32_t)n, row.step_seconds, (double)n / row.step_seconds};
+        plan->rows[plan->row_count++] =
+            (ofl_forecast_row){sizeof(ofl_forecast_row), (uint32_t)n, row.step_seconds, (double)n / row.step_seconds};
         if (n >= planned && row.compute_bound) break;
     }
     return OFL_OK;
