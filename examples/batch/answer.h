@@ -22,7 +22,8 @@ typedef struct answer {
 ofl_status answer_init(answer *a, const char *const *stops, const size_t *stop_bytes, size_t stop_count);
 /* Adds a token's bytes. *stopped_out: a stop string is complete; text then ends before it. */
 ofl_status answer_push(answer *a, const char *bytes, size_t count, bool *stopped_out);
-/* Ends it: bytes that are no whole character become U+FFFD, so that text is valid UTF-8; a NUL too, since many readers of JSON end a string there. */
+/* Ends it: bytes that are no whole character become U+FFFD, so that text is valid UTF-8; a NUL too, since many readers of JSON end a
+ * string there. */
 ofl_status answer_finish(answer *a);
 void answer_free(answer *a);
 

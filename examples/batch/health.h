@@ -1,5 +1,6 @@
-/* Is the link as fast as planned? Noticed from measured steps: those that wait for bytes longer than the plan says, many in a row, with none among
- * them that shows the link as planned. A step that is slow because its compute is slow waits less, not more, and counts for nothing here. */
+/* Is the link as fast as planned? Noticed from measured steps: those that wait for bytes longer than the plan says, many in a row, with none
+ * among them that shows the link as planned. A step that is slow because its compute is slow waits less, not more, and counts for nothing
+ * here. */
 #ifndef OFLOAD_BATCH_HEALTH_H
 #define OFLOAD_BATCH_HEALTH_H
 

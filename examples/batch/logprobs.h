@@ -35,8 +35,8 @@ void logprobs_free(logprob_list *list);
 static inline uint64_t logprobs_bytes(const logprob_list *list) { return (uint64_t)list->capacity * sizeof *list->entries; }
 
 /* The value of "logprobs" in a choice. Chat: content[]{token logprob bytes top_logprobs[]}. Plain completions: tokens, token_logprobs,
- * top_logprobs (the chosen one among them) and text_offset, in characters from the answer's start. A token that is no whole UTF-8 by itself (or a
- * NUL) is named bytes:\xe2\x82. */
+ * top_logprobs (the chosen one among them) and text_offset, in characters from the answer's start. A token that is no whole UTF-8 by itself
+ * (or a NUL) is named bytes:\xe2\x82. */
 void logprobs_put(json_put *w, const logprob_list *list, const token_text *text, bool chat);
 
 #endif

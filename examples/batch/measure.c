@@ -2,7 +2,10 @@
 #include "batch/job.h"
 
 /* Of its log-probabilities, at most. */
-static uint64_t record_bytes(const request *r, uint64_t tokens) { return tokens * r->choices * (1 + (uint64_t)r->top_logprobs) * LOGPROBS_RECORD_BYTES; }
+static uint64_t record_bytes(const request *r, uint64_t tokens)
+{
+    return tokens * r->choices * (1 + (uint64_t)r->top_logprobs) * LOGPROBS_RECORD_BYTES;
+}
 
 /* Encodes a parsed request and settles its most new tokens. *good_out false with *error set: it becomes an error line. */
 static ofl_status settle(const backend *model, const request *r, uint32_t max_tokens_default, token_list *tokens, uint32_t *max_tokens_out,

@@ -1,4 +1,5 @@
-/* How far a run is, on standard error: one line redrawn on a terminal, else a plain line every 30 seconds. And what has to be said in between. */
+/* How far a run is, on standard error: one line redrawn on a terminal, else a plain line every 30 seconds. And what has to be
+ * said in between. */
 #ifndef OFLOAD_BATCH_PROGRESS_H
 #define OFLOAD_BATCH_PROGRESS_H
 

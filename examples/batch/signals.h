@@ -8,8 +8,8 @@
 void signals_install(void);
 /* 0: go on; else the exit status to stop with. */
 int signals_stop(void);
-/* true: from now on a signal ends the program at once, for nothing is under way that would be lost; `made` is a file to remove then (NULL: none),
- * borrowed until false is told. */
+/* true: from now on a signal ends the program at once, for nothing is under way that would be lost; `made` is a file to remove then
+ * (NULL: none), borrowed until false is told. */
 void signals_may_leave(bool may, const char *made);
 
 #endif
