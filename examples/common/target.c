@@ -73,7 +73,8 @@ ofl_status target_refuse_weights(const char *option, const char *path, const cha
     struct stat about, folder, whole;
     ofl_status status = target_refuse(option, path, model, "the model");
     if (status != OFL_OK || path == NULL || stat(path, &about) != 0) return status;
-    bool inside = stat_folder(path, &folder) && stat(model, &whole) == 0 && folder.st_dev == whole.st_dev && folder.st_ino == whole.st_ino;
+    bool inside = model != NULL && stat_folder(path, &folder) && stat(model, &whole) == 0 && folder.st_dev == whole.st_dev &&
+                  folder.st_ino == whole.st_ino;
     if (inside && describes_a_model(path))
         return app_fail(OFL_ERROR_ARGUMENT, "%s %s is a part of the model, which would be overwritten; name another", option, path);
     if (!ends_in(path, ".gguf") && !ends_in(path, ".safetensors")) return OFL_OK;
