@@ -1,16 +1,17 @@
 /* stream: the engine alone, moving weights that nothing is computed with. designs: the same job by simpler ways of streaming, in one run.
- * The compute is time that passes: on the simulated device as launches of that length, on others as the host waiting. */
+ * The compute is time that passes. */
 #include "bench.h"
 #include "stream_file.h"
+#include "stream_reader.h"
+#include "stream_slots.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 typedef enum stream_source { FROM_PINNED, FROM_PAGEABLE, FROM_FILE } stream_source;
-enum { BLOCKS = 16, WARM_UP = 2, MOST_FRACTIONS = 16 };
+enum { MOST_FRACTIONS = 16 };
 
 typedef struct streaming {
     const char *device_spec, *compute;
@@ -67,7 +68,7 @@ static ofl_status add_block(ofl_model_builder *builder, streaming *s, int32_t bl
 /* The bytes that are streamed: memory that is there, or a file that is on the disk. */
 static ofl_status source_open(streaming *s)
 {
-    uint64_t bytes = BLOCKS * s->layer_bytes;
+    uint64_t bytes = STREAM_LAYERS * s->layer_bytes;
     if (s->source == FROM_FILE) return stream_file_make(s->folder, bytes, &s->path);
     s->data = malloc(bytes);
     if (s->data == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory for the weights; give fewer --weights");
@@ -78,14 +79,14 @@ static ofl_status source_open(streaming *s)
 /* 16 blocks of 13 h² elements of 2 bytes. */
 static ofl_status model_build(streaming *s)
 {
-    uint64_t h = (uint64_t)sqrt((double)s->weights / (BLOCKS * 13 * 2)) / 64 * 64;
+    uint64_t h = (uint64_t)sqrt((double)s->weights / (STREAM_LAYERS * 13 * 2)) / 64 * 64;
     s->layer_bytes = 13 * h * h * 2;
-    s->elements = BLOCKS * 13 * h * h;
+    s->elements = STREAM_LAYERS * 13 * h * h;
     ofl_status status = source_open(s);
     if (status != OFL_OK) return status;
     ofl_model_shape shape = {
         .struct_size = sizeof shape,
-        .block_count = BLOCKS,
+        .block_count = STREAM_LAYERS,
         .hidden_size = (uint32_t)h,
         .head_count = (uint32_t)(h / 64),
         .head_count_kv = 1,
@@ -97,7 +98,7 @@ static ofl_status model_build(streaming *s)
     };
     ofl_model_builder *builder;
     status = ofl_model_builder_create("bench", "llama", &shape, &builder);
-    for (int32_t b = 0; b < BLOCKS && status == OFL_OK; b++) status = add_block(builder, s, b, h);
+    for (int32_t b = 0; b < STREAM_LAYERS && status == OFL_OK; b++) status = add_block(builder, s, b, h);
     if (status == OFL_OK) status = ofl_model_builder_finish(builder, &s->model);
     else ofl_model_builder_destroy(builder);
     return status == OFL_OK ? OFL_OK : app_forward(status);
@@ -107,7 +108,7 @@ static ofl_status model_build(streaming *s)
  */
 static ofl_status host_limit(streaming *s)
 {
-    double bytes = (double)(BLOCKS * s->layer_bytes);
+    double bytes = (double)(STREAM_LAYERS * s->layer_bytes);
     ofl_status status = OFL_OK;
     if (s->source == FROM_PAGEABLE) status = ofl_machine_set(s->machine, OFL_FIGURE_PINNABLE, 1, OFL_SOURCE_GIVEN);
     if (s->source == FROM_FILE) {
@@ -150,47 +151,6 @@ static void close_all(streaming *s)
     stream_file_drop(s->path);
 }
 
-/* ---- time ---- */
-
-static double seconds_now(const streaming *s) { return (double)ofl_device_now_ns(s->device) * 1e-9; }
-
-/* The host waits until `due`; behind it already, it goes on at once. */
-static void host_until(const streaming *s, double due)
-{
-    double left = due - seconds_now(s);
-    if (left <= 0) return;
-    struct timespec t = {(time_t)left, (long)((left - floor(left)) * 1e9)};
-    (void)nanosleep(&t, NULL);
-}
-
-/* What computes: a stream of the device, or (stream NULL) the host. */
-typedef struct reader {
-    const streaming *s;
-    ofl_stream *stream;
-} reader;
-
-static ofl_status reader_open(const streaming *s, reader *out)
-{
-    *out = (reader){.s = s};
-    return s->simulated ? ofl_stream_create(s->device, &out->stream) : OFL_OK;
-}
-
-static void reader_close(reader *r)
-{
-    if (r->stream == NULL) return;
-    (void)ofl_stream_wait(r->s->device, r->stream);
-    ofl_stream_destroy(r->s->device, r->stream);
-}
-
-static ofl_status reader_compute(const reader *r, double seconds)
-{
-    if (r->stream != NULL) return ofl_sim_launch(r->s->device, r->stream, NULL, NULL, seconds);
-    host_until(r->s, seconds_now(r->s) + seconds);
-    return OFL_OK;
-}
-
-static ofl_status reader_wait(const reader *r) { return r->stream != NULL ? ofl_stream_wait(r->s->device, r->stream) : OFL_OK; }
-
 /* ---- this engine ---- */
 
 typedef struct measured {
@@ -220,12 +180,13 @@ static ofl_status plan_make(const streaming *s, double compute_seconds, ofl_plan
         .compute_points = &point,
         .attention_seconds_per_kv_token = 1e-15,
     };
-    double vram = (double)(BLOCKS * s->layer_bytes) * s->resident_percent / 100 + ofl_machine_get(s->machine, OFL_FIGURE_RUNTIME, NULL);
+    double vram = (double)(STREAM_LAYERS * s->layer_bytes) * s->resident_percent / 100;
+    vram += ofl_machine_get(s->machine, OFL_FIGURE_RUNTIME, NULL);
     ofl_status status = ofl_machine_set(s->machine, OFL_FIGURE_VRAM, floor(vram), OFL_SOURCE_GIVEN);
     return status == OFL_OK ? ofl_plan_make(s->model, s->machine, &work, out) : status;
 }
 
-static ofl_status engine_step(ofl_engine *engine, const ofl_plan *plan, const reader *r)
+static ofl_status engine_step(ofl_engine *engine, const ofl_plan *plan, const stream_reader *r)
 {
     ofl_status status = OFL_OK;
     uint32_t units = ofl_plan_unit_count(plan);
@@ -234,31 +195,31 @@ static ofl_status engine_step(ofl_engine *engine, const ofl_plan *plan, const re
         ofl_view view = {.struct_size = sizeof view};
         status = ofl_plan_unit_get(plan, i, &unit);
         if (status == OFL_OK) status = ofl_engine_acquire(engine, i, r->stream, &view);
-        if (status == OFL_OK) status = reader_compute(r, unit.compute_seconds);
+        if (status == OFL_OK) status = stream_reader_compute(r, unit.compute_seconds);
         if (status == OFL_OK) status = ofl_engine_release(engine, i, r->stream);
     }
-    return status == OFL_OK ? reader_wait(r) : status;
+    return status == OFL_OK ? stream_reader_wait(r) : status;
 }
 
 static ofl_status engine_steps(const streaming *s, const ofl_plan *plan, ofl_engine *engine, measured *out)
 {
-    reader r;
+    stream_reader r;
     double start = 0;
     ofl_engine_stats stats = {.struct_size = sizeof stats};
-    ofl_status status = reader_open(s, &r);
-    for (uint64_t i = 0; i < WARM_UP + s->steps && status == OFL_OK; i++) {
-        if (i == WARM_UP) {
-            start = seconds_now(s);
+    ofl_status status = stream_reader_open(s->device, s->simulated, &r);
+    for (uint64_t i = 0; i < STREAM_WARM_UP + s->steps && status == OFL_OK; i++) {
+        if (i == STREAM_WARM_UP) {
+            start = stream_seconds(s->device);
             ofl_engine_stats_reset(engine);
         }
         status = engine_step(engine, plan, &r);
     }
-    out->step_seconds = (seconds_now(s) - start) / (double)s->steps;
+    out->step_seconds = (stream_seconds(s->device) - start) / (double)s->steps;
     if (status == OFL_OK) status = ofl_engine_stats_get(engine, &stats);
     out->stats = stats;
     out->streamed_bytes = (double)stats.bytes_streamed / (double)s->steps;
     out->file_bytes = (double)stats.from_file_bytes / (double)s->steps;
-    reader_close(&r);
+    stream_reader_close(&r);
     return status;
 }
 
@@ -321,131 +282,6 @@ static ofl_status link_time(const streaming *s, double *out)
     return status;
 }
 
-/* ---- simpler designs: whole layers in slots ---- */
-
-typedef struct slot_design {
-    const char *label;
-    int slots, spread, overlapped;
-} slot_design;
-
-typedef struct slots {
-    const streaming *s;
-    const slot_design *design;
-    int resident[BLOCKS], streamed;
-    char *memory;
-    void *host;               /* one layer; all have the same bytes */
-    ofl_stream *copies;
-    ofl_event *landed[2], *read[2];
-    uint64_t next;            /* layers streamed so far */
-} slots;
-
-static void choose_resident(slots *t, double memory_bytes)
-{
-    double layer = (double)t->s->layer_bytes, room = memory_bytes - t->design->slots * layer;
-    int kept = room <= 0 ? 0 : (int)(room / layer);
-    if (kept > BLOCKS) kept = BLOCKS;
-    for (int i = 0; i < BLOCKS; i++) t->resident[i] = t->design->spread ? (i + 1) * kept / BLOCKS > i * kept / BLOCKS : i < kept;
-    t->streamed = BLOCKS - kept;
-}
-
-static ofl_status slot_copy(slots *t, ofl_stream *stream)
-{
-    uint64_t slot = t->next++ % (uint64_t)t->design->slots;
-    ofl_status status = ofl_copy(t->s->device, stream, OFL_HOST_TO_DEVICE, t->memory + slot * t->s->layer_bytes, t->host, t->s->layer_bytes,
-                                 OFL_HOST_PINNED);
-    return status == OFL_OK ? ofl_event_record(t->s->device, t->landed[slot], stream) : status;
-}
-
-/* Copies, waits, computes: nothing overlaps. */
-static ofl_status layer_plain(slots *t, const reader *r, double seconds)
-{
-    ofl_status status = slot_copy(t, t->copies);
-    if (status == OFL_OK) status = ofl_stream_wait(t->s->device, t->copies);
-    if (status == OFL_OK) status = reader_compute(r, seconds);
-    return status == OFL_OK ? reader_wait(r) : status;
-}
-
-/* The slot's next layer is copied as soon as this one has been read. */
-static ofl_status layer_overlapped(slots *t, const reader *r, double seconds)
-{
-    ofl_device *device = t->s->device;
-    uint64_t slot = t->next % (uint64_t)t->design->slots;
-    ofl_status status =
-        r->stream != NULL ? ofl_stream_wait_event(device, r->stream, t->landed[slot]) : ofl_event_wait(device, t->landed[slot]);
-    if (status == OFL_OK) status = reader_compute(r, seconds);
-    if (status == OFL_OK && r->stream != NULL) status = ofl_event_record(device, t->read[slot], r->stream);
-    if (status == OFL_OK && r->stream != NULL) status = ofl_stream_wait_event(device, t->copies, t->read[slot]);
-    return status == OFL_OK ? slot_copy(t, t->copies) : status;
-}
-
-static ofl_status slots_step(slots *t, const reader *r, double compute_seconds)
-{
-    ofl_status status = OFL_OK;
-    double each = compute_seconds / BLOCKS;
-    for (int i = 0; i < BLOCKS && status == OFL_OK; i++) {
-        if (t->resident[i]) status = reader_compute(r, each);
-        else status = t->design->overlapped ? layer_overlapped(t, r, each) : layer_plain(t, r, each);
-    }
-    return status == OFL_OK ? reader_wait(r) : status;
-}
-
-static ofl_status slots_steps(slots *t, double compute_seconds, measured *out)
-{
-    reader r;
-    double start = 0;
-    ofl_status status = reader_open(t->s, &r);
-    for (int i = 0; i < t->design->slots && t->design->overlapped && t->streamed > 0 && status == OFL_OK; i++)
-        status = slot_copy(t, t->copies);
-    for (uint64_t i = 0; i < WARM_UP + t->s->steps && status == OFL_OK; i++) {
-        if (i == WARM_UP) start = seconds_now(t->s);
-        status = slots_step(t, &r, compute_seconds);
-    }
-    out->step_seconds = (seconds_now(t->s) - start) / (double)t->s->steps;
-    out->streamed_bytes = (double)t->streamed * (double)t->s->layer_bytes;
-    reader_close(&r);
-    return status;
-}
-
-static ofl_status slots_open(slots *t)
-{
-    ofl_device *device = t->s->device;
-    void *memory;
-    ofl_status status = ofl_device_alloc(device, (uint64_t)t->design->slots * t->s->layer_bytes, &memory);
-    if (status != OFL_OK) return status;
-    t->memory = memory;
-    status = ofl_device_host_alloc(device, t->s->layer_bytes, &t->host);
-    if (status == OFL_OK) memset(t->host, 0, t->s->layer_bytes);
-    if (status == OFL_OK) status = ofl_stream_create(device, &t->copies);
-    for (int i = 0; i < 2 && status == OFL_OK; i++) {
-        status = ofl_event_create(device, &t->landed[i]);
-        if (status == OFL_OK) status = ofl_event_create(device, &t->read[i]);
-    }
-    return status;
-}
-
-static void slots_close(slots *t)
-{
-    ofl_device *device = t->s->device;
-    if (t->copies != NULL) (void)ofl_stream_wait(device, t->copies);
-    for (int i = 0; i < 2; i++) {
-        if (t->landed[i] != NULL) ofl_event_destroy(device, t->landed[i]);
-        if (t->read[i] != NULL) ofl_event_destroy(device, t->read[i]);
-    }
-    if (t->copies != NULL) ofl_stream_destroy(device, t->copies);
-    if (t->host != NULL) ofl_device_host_free(device, t->host);
-    if (t->memory != NULL) ofl_device_free(device, t->memory);
-}
-
-static ofl_status slots_run(const streaming *s, const slot_design *design, double memory_bytes, double compute_seconds, measured *out)
-{
-    slots t = {.s = s, .design = design};
-    choose_resident(&t, memory_bytes);
-    ofl_status status = slots_open(&t);
-    if (status == OFL_OK) status = slots_steps(&t, compute_seconds, out);
-    slots_close(&t);
-    return status;
-}
-
 /* ---- rows ---- */
 
 static void row(bench_report *report, const streaming *s, const char *label, double fraction, double compute_seconds, const measured *m)
@@ -481,22 +317,17 @@ static void counters(bench_report *report, const streaming *s, const measured *m
     if (m->call_seconds > 0) bench_report_number(report, "call_seconds", m->call_seconds);
 }
 
-static const slot_design designs[] = {
-    {"copy, then compute", 1, 1, 0},
-    {"two layer slots, contiguous", 2, 0, 1},
-    {"two layer slots, spread", 2, 1, 1},
-};
-
 static ofl_status run_fraction(const streaming *s, bench_report *report, double fraction, int compare)
 {
     double link;
     measured own = {0};
     ofl_status status = link_time(s, &link);
     if (status == OFL_OK) status = engine_run(s, fraction * link, &own);
-    for (size_t i = 0; compare && i < sizeof designs / sizeof designs[0] && status == OFL_OK; i++) {
+    for (size_t i = 0; compare && i < stream_design_count && status == OFL_OK; i++) {
+        const stream_layers layers = {s->device, s->simulated, s->layer_bytes, s->steps};
         measured m = {.lower_bound_bytes = own.lower_bound_bytes};
-        status = slots_run(s, &designs[i], own.memory_bytes, fraction * link, &m);
-        if (status == OFL_OK) row(report, s, designs[i].label, fraction, fraction * link, &m);
+        status = stream_slots_run(&layers, &stream_designs[i], own.memory_bytes, fraction * link, &m.step_seconds, &m.streamed_bytes);
+        if (status == OFL_OK) row(report, s, stream_designs[i].label, fraction, fraction * link, &m);
     }
     if (status == OFL_OK) row(report, s, "this engine", fraction, fraction * link, &own);
     if (status == OFL_OK && !compare) counters(report, s, &own);
