@@ -25,7 +25,6 @@ ofl_status forward_shrink(forward *f, uint32_t tokens_per_step, uint32_t logits_
  * vocabulary) floats, in item order, borrowed until the next step. */
 ofl_status forward_step(forward *f, const ofl_step *step, const int32_t *tokens, const float **logits_out);
 void forward_times_get(const forward *f, forward_times *out);
-uint32_t forward_threads(const forward *f);
 
 /* What is measured: steps of up to max_tokens tokens and max_rows rows of logits. */
 typedef struct forward_measure_job {

@@ -203,4 +203,3 @@ void forward_close(forward *f)
 }
 
 void forward_times_get(const forward *f, forward_times *out) { *out = f->times; }
-uint32_t forward_threads(const forward *f) { return f->threads; }

@@ -120,11 +120,7 @@ static ofl_status take_option(walk *w)
     ofl_status status = find_value(w, option, equals != NULL ? equals + 1 : NULL, &value);
     if (status != OFL_OK) return status;
     status = read_value(option, value);
-    if (status != OFL_OK) {
-        char why[900];
-        (void)snprintf(why, sizeof why, "%s", app_error());
-        return app_fail(status, "%s: %s", name, why);
-    }
+    if (status != OFL_OK) return app_fail(status, "%s: %s", name, app_error());
     if (option->given != NULL) *option->given = 1;
     return OFL_OK;
 }

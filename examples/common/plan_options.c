@@ -162,9 +162,7 @@ static ofl_status read_sequences(const char *text, ofl_workload *out)
 
 static ofl_status named(const char *name, ofl_status status)
 {
-    char why[900];
-    (void)snprintf(why, sizeof why, "%s", app_error());
-    return status == OFL_OK ? OFL_OK : app_fail(status, "%s: %s", name, why);
+    return status == OFL_OK ? OFL_OK : app_fail(status, "%s: %s", name, app_error());
 }
 
 /* A count that was given as 0, or is beyond 32 bits. */

@@ -49,9 +49,7 @@ ofl_status compare_options_check(compare_options *o, int quiet)
         return app_fail(OFL_ERROR_ARGUMENT, "--gpus: a model is split over 2 GPUs or more, up to %u", COMPARE_GPUS_MOST);
     if (o->want == NULL) return OFL_OK;
     ofl_status status = want_parse(o->want, &o->want_tokens_per_second);
-    char why[900];
-    (void)snprintf(why, sizeof why, "%s", app_error());
-    return status == OFL_OK ? OFL_OK : app_fail(status, "--want: %s", why);
+    return status == OFL_OK ? OFL_OK : app_fail(status, "--want: %s", app_error());
 }
 
 static void add_number(cJSON *tree, const char *key, bool known, double value)

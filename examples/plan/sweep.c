@@ -62,12 +62,8 @@ static bool given(const plan_options *o, sweep_what what)
 
 static ofl_status read_values(const sweep_request *r, sweep *s)
 {
-    char why[900];
     ofl_status status = sweep_values_read(r->text, &s->values);
-    if (status != OFL_OK) {
-        (void)snprintf(why, sizeof why, "%s", app_error());
-        return app_fail(status, "--sweep: %s", why);
-    }
+    if (status != OFL_OK) return app_fail(status, "--sweep: %s", app_error());
     if (!given(r->options, s->values.what)) return OFL_OK;
     const char *option = sweep_option(s->values.what);
     return app_fail(OFL_ERROR_ARGUMENT, "%s and --sweep %s both give it; leave %s out", option, sweep_name(s->values.what), option);

@@ -14,7 +14,6 @@
 #define OFL_PART_FINE (UINT64_C(256) << 10)    /* the smallest that is chosen where there is room, … */
 #define OFL_PART_SMALLEST (UINT64_C(16) << 10) /* … and where the ring has none for a larger one */
 #define OFL_CHUNK_LARGEST 512u
-#define OFL_CHUNK_SMALLEST 16u
 #define OFL_NO_UNIT UINT32_MAX
 #define OFL_SEQUENCES_MOST (1u << 20)
 #define OFL_TOKENS_MOST (1u << 30)
