@@ -24,32 +24,94 @@ static void assert_near(double got, double wanted, double within)
 
 /* ---- random queues ---- */
 
-enum { MOST_REQUESTS = 64 };
-typedef struct expected { uint32_t prompt, answer, done, made, slot, admitted_at; bool started, finished, cancelled; } expected;
+enum { MOST_REQUESTS = 64, QUEUES = 10000 };
+typedef struct expected {
+    uint32_t prompt, answer, done, made, slot, submitted_at, admitted_at;
+    bool admitted, started, finished, cancelled;
+} expected;
+/* The front, and beside it the same rules in plain words: who is admitted when is known before the front says so. */
 typedef struct world {
     ofl_plan plan;
     ofl_front *front;
+    ofl_admission admission;
     uint64_t seed;
     expected requests[MOST_REQUESTS];
-    uint32_t count, admissions, step, cap, chunk;
+    uint32_t count, admissions, appeared, rounds;
+    uint32_t step; /* those committed */
+    uint32_t sequences, cap, chunk; /* the plan's, or less */
+    uint32_t running, blocks, blocks_free;
     int32_t *owner; /* (blocks): who holds it, or -1 */
-    uint32_t blocks;
 } world;
 
 static uint32_t between(world *w, uint32_t low, uint32_t high) { return low + (uint32_t)(test_random(&w->seed) % (high - low + 1)); }
 
+static uint32_t blocks_of(const world *w, const expected *r)
+{
+    uint32_t block = w->plan.settings.kv_block_tokens;
+    return (r->prompt + r->answer + block - 1) / block;
+}
+
+static int64_t steps_of(const world *w, const expected *r) { return r->answer + (r->prompt + w->chunk - 1) / w->chunk; }
+
+/* Of two that wait, by their numbers: as front.h says. */
+static bool comes_before(const world *w, uint32_t a, uint32_t b)
+{
+    const expected *first = &w->requests[a], *second = &w->requests[b];
+    int64_t lead = w->admission == OFL_FIRST_COME
+                       ? 0
+                       : steps_of(w, first) - first->submitted_at - (steps_of(w, second) - second->submitted_at);
+    return lead != 0 ? lead > 0 : a < b;
+}
+
+static bool waits(const expected *r) { return !r->admitted && !r->cancelled; }
+
+static void admit_expected(world *w)
+{
+    while (w->running < w->sequences) {
+        uint32_t next = MOST_REQUESTS;
+        for (uint32_t r = 0; r < w->count; r++) {
+            if (waits(&w->requests[r]) && (next == MOST_REQUESTS || comes_before(w, r, next))) next = r;
+        }
+        if (next == MOST_REQUESTS || blocks_of(w, &w->requests[next]) > w->blocks_free) return;
+        w->requests[next].admitted = true;
+        w->requests[next].admitted_at = w->admissions++;
+        w->running++;
+        w->blocks_free -= blocks_of(w, &w->requests[next]);
+    }
+}
+
+static void retire_expected(world *w, const expected *r)
+{
+    w->running--;
+    w->blocks_free += blocks_of(w, r);
+}
+
 static void check_blocks(world *w, const ofl_step *step)
 {
+    uint32_t blocks_free;
     for (uint32_t b = 0; b < w->blocks; b++) w->owner[b] = -1;
     for (uint32_t i = 0; i < step->item_count; i++) {
         const ofl_step_item *item = &step->items[i];
-        const expected *request = &w->requests[item->tag];
-        assert_int_equal(item->block_count, (request->prompt + request->answer + w->plan.settings.kv_block_tokens - 1) / w->plan.settings.kv_block_tokens);
+        assert_int_equal(item->block_count, blocks_of(w, &w->requests[item->tag]));
         for (uint32_t b = 0; b < item->block_count; b++) {
             assert_true(item->blocks[b] < w->blocks);
             assert_int_equal(w->owner[item->blocks[b]], -1);
             w->owner[item->blocks[b]] = (int32_t)item->tag;
         }
+    }
+    assert_ok(ofl_front_blocks_get(w->front, NULL, &blocks_free));
+    assert_int_equal(blocks_free, w->blocks_free);
+}
+
+/* Admitted in the order expected, and so after a wait that has an end: nobody who came later by more than the longest request's steps is before it. */
+static void check_start(world *w, expected *request, uint32_t slot)
+{
+    assert_true(request->admitted && request->admitted_at >= w->appeared);
+    w->appeared = request->admitted_at + 1;
+    request->started = true;
+    request->slot = slot;
+    for (uint32_t r = 0; r < w->count; r++) {
+        if (waits(&w->requests[r])) assert_true(request->submitted_at <= w->requests[r].submitted_at + w->blocks * w->plan.settings.kv_block_tokens);
     }
 }
 
@@ -57,13 +119,9 @@ static void check_item(world *w, const ofl_step_item *item)
 {
     expected *request = &w->requests[item->tag];
     assert_false(request->finished || request->cancelled);
-    if (!request->started) {
-        request->started = true;
-        request->slot = item->slot;
-        request->admitted_at = w->admissions++;
-    }
+    if (!request->started) check_start(w, request, item->slot);
     assert_int_equal(item->slot, request->slot);
-    assert_true(item->slot < w->plan.settings.sequences);
+    assert_true(item->slot < w->sequences);
     if (request->made > 0) {
         assert_int_equal(item->prefill, 0);
         assert_int_equal(item->token_count, 1);
@@ -79,7 +137,7 @@ static void check_item(world *w, const ofl_step_item *item)
 
 static void check_shape(world *w, const ofl_step *step)
 {
-    uint32_t tokens = 0, rows = 0, prefill = 0, decoding = 0;
+    uint32_t tokens = 0, rows = 0, prefill = 0, decoding = 0, prompts = 0;
     uint64_t kv = 0;
     for (uint32_t i = 0; i < step->item_count; i++) {
         const ofl_step_item *item = &step->items[i];
@@ -90,46 +148,59 @@ static void check_shape(world *w, const ofl_step *step)
         if (!item->prefill) assert_int_equal(prefill, 0); /* decoding ones first */
         for (uint32_t j = 0; j < i; j++) assert_int_not_equal(item->slot, step->items[j].slot);
     }
-    for (uint32_t r = 0; r < w->count; r++) decoding += w->requests[r].made > 0 && !w->requests[r].finished && !w->requests[r].cancelled;
-    assert_int_equal(tokens - prefill, decoding); /* none waits a step */
+    for (uint32_t r = 0; r < w->count; r++) {
+        const expected *request = &w->requests[r];
+        if (!request->admitted || request->finished || request->cancelled) continue;
+        decoding += request->made > 0;
+        prompts += request->prompt - request->done;
+    }
+    uint32_t room = w->cap - decoding < w->chunk ? w->cap - decoding : w->chunk;
+    assert_int_equal(tokens - prefill, decoding);                 /* none waits a step */
+    assert_int_equal(prefill, prompts < room ? prompts : room);   /* no room is left unused */
     assert_int_equal(step->shape.tokens, tokens);
     assert_int_equal(step->shape.logits_rows, rows);
     assert_int_equal(step->shape.kv_tokens, kv);
-    assert_true(tokens <= w->cap && prefill <= w->chunk && rows <= w->plan.settings.sequences);
+    assert_true(tokens <= w->cap && prefill <= w->chunk && rows <= w->sequences);
 }
 
 static void commit(world *w, const ofl_step *step)
 {
     uint8_t finished[MOST_REQUESTS] = {0};
-    for (uint32_t i = 0; i < step->item_count; i++) {
-        const ofl_step_item *item = &step->items[i];
-        expected *request = &w->requests[item->tag];
-        if (item->prefill) request->done += item->token_count;
-        request->made += item->wants_logits;
-        finished[i] = between(w, 0, 19) == 0;
-        request->finished = request->made == request->answer || (item->wants_logits && finished[i]);
-    }
+    ofl_step_item items[MOST_REQUESTS];
+    memcpy(items, step->items, step->item_count * sizeof *items);
+    for (uint32_t i = 0; i < step->item_count; i++) finished[i] = between(w, 0, 19) == 0;
     assert_ok(ofl_front_commit(w->front, finished, step->estimate.step_seconds));
+    w->step++;
+    for (uint32_t i = 0; i < step->item_count; i++) {
+        expected *request = &w->requests[items[i].tag];
+        if (items[i].prefill) request->done += items[i].token_count;
+        request->made += items[i].wants_logits;
+        if (request->cancelled) continue; /* in flight; retired below */
+        request->finished = request->made == request->answer || (items[i].wants_logits && finished[i]);
+        if (request->finished) retire_expected(w, request);
+    }
 }
 
-static void maybe_cancel(world *w)
+/* One that runs keeps its blocks until the step in flight is committed. */
+static expected *maybe_cancel(world *w)
 {
     uint32_t which = between(w, 0, w->count - 1);
     expected *request = &w->requests[which];
-    if (between(w, 0, 15) != 0) return;
+    if (between(w, 0, 15) != 0) return NULL;
     if (request->finished || request->cancelled) {
         assert_status(ofl_front_cancel(w->front, which), OFL_ERROR_NOT_FOUND);
-    } else {
-        assert_ok(ofl_front_cancel(w->front, which));
-        request->cancelled = true;
+        return NULL;
     }
+    assert_ok(ofl_front_cancel(w->front, which));
+    request->cancelled = true;
+    return request->admitted ? request : NULL;
 }
 
 /* Between two steps. */
 static void maybe_limit(world *w)
 {
     if (between(w, 0, 15) != 0) return;
-    w->cap = between(w, w->plan.settings.sequences, w->plan.settings.tokens_per_step_cap);
+    w->cap = between(w, w->sequences, w->plan.settings.tokens_per_step_cap);
     w->chunk = between(w, 1, w->plan.settings.prefill_chunk_tokens);
     assert_ok(ofl_front_limit(w->front, w->cap, w->chunk));
 }
@@ -138,50 +209,70 @@ static void submit_random(world *w)
 {
     uint32_t room = w->blocks * w->plan.settings.kv_block_tokens, prompt = between(w, 1, room - 1), answer = between(w, 1, room - prompt);
     if (between(w, 0, 3) != 0) prompt = 1 + prompt / 8, answer = 1 + answer / 8;
-    w->requests[w->count] = (expected){.prompt = prompt, .answer = answer};
+    w->requests[w->count] = (expected){.prompt = prompt, .answer = answer, .submitted_at = w->step};
     assert_int_equal(submit(w->front, prompt, answer, w->count), w->count);
     w->count++;
 }
 
+static void run_step(world *w, const ofl_step *step, uint32_t wanted)
+{
+    expected *dropped = NULL;
+    admit_expected(w);
+    for (uint32_t i = 0; i < step->item_count; i++) check_item(w, &step->items[i]);
+    check_shape(w, step);
+    check_blocks(w, step);
+    if (w->count < wanted && between(w, 0, 3) == 0) submit_random(w);
+    if (between(w, 0, 1)) dropped = maybe_cancel(w); /* in flight */
+    if (between(w, 0, 7) == 0) assert_ok(ofl_front_abandon(w->front)); /* all of it comes again */
+    else commit(w, step);
+    if (dropped != NULL) retire_expected(w, dropped);
+    maybe_limit(w);
+    dropped = maybe_cancel(w);
+    if (dropped != NULL) retire_expected(w, dropped);
+    assert_true(++w->rounds < 100000);
+}
+
+/* A plan of any shape; for some queues less than it allows. */
+static void make_world(world *w)
+{
+    uint32_t sequences = between(w, 1, 12), chunk = between(w, 1, 40), block = between(w, 1, 16), capacity = between(w, block + 1, 600);
+    w->plan = made_plan(sequences, between(w, sequences, sequences + chunk), chunk, block, capacity < 2 ? 2 : capacity);
+    const ofl_plan_settings *s = &w->plan.settings;
+    ofl_front_options options = {.struct_size = sizeof options, .admission = w->admission};
+    if (between(w, 0, 2) == 0) {
+        options.max_sequences = between(w, 1, s->sequences);
+        options.tokens_per_step_cap = between(w, 1, s->tokens_per_step_cap);
+        options.prefill_chunk_tokens = between(w, 1, s->prefill_chunk_tokens);
+        options.kv_capacity_tokens = capacity = between(w, block + 1, capacity);
+    }
+    assert_ok(ofl_front_create(&w->plan, &options, &w->front));
+    w->cap = options.tokens_per_step_cap != 0 ? options.tokens_per_step_cap : s->tokens_per_step_cap;
+    w->chunk = options.prefill_chunk_tokens != 0 ? options.prefill_chunk_tokens : s->prefill_chunk_tokens;
+    w->sequences = options.max_sequences != 0 ? options.max_sequences : s->sequences;
+    if (w->sequences > w->cap) w->sequences = w->cap;
+    assert_ok(ofl_front_blocks_get(w->front, &w->blocks, &w->blocks_free));
+    assert_int_equal(w->blocks, capacity / block);
+    w->owner = calloc(w->blocks, sizeof *w->owner);
+}
+
 static void run_world(uint64_t seed, ofl_admission admission)
 {
-    world w = {.seed = seed};
-    uint32_t sequences = between(&w, 1, 12), chunk = between(&w, 1, 40), block = between(&w, 1, 16), capacity = between(&w, block + 1, 600);
-    w.plan = made_plan(sequences, between(&w, sequences, sequences + chunk), chunk, block, capacity < 2 ? 2 : capacity);
-    w.cap = w.plan.settings.tokens_per_step_cap;
-    w.chunk = chunk;
-    w.front = made_front(&w.plan, admission);
-    assert_ok(ofl_front_blocks_get(w.front, &w.blocks, NULL));
-    assert_int_equal(w.blocks, capacity / block);
-    w.owner = calloc(w.blocks, sizeof *w.owner);
+    world w = {.seed = seed, .admission = admission};
+    make_world(&w);
     uint32_t wanted = between(&w, 1, MOST_REQUESTS), taken;
-    while (w.count < (wanted + 1) / 2) {
-        if (w.blocks * block < 2) break;
-        submit_random(&w);
-    }
+    while (w.count < (wanted + 1) / 2) submit_random(&w);
     for (;;) {
         ofl_step step = {.struct_size = sizeof step};
         ofl_status status = ofl_front_next_step(w.front, &step);
         if (status == OFL_END && w.count >= wanted) break;
-        if (w.count < wanted && between(&w, 0, 3) == 0) submit_random(&w);
-        if (status == OFL_END) continue;
+        if (status == OFL_END) {
+            submit_random(&w);
+            continue;
+        }
         assert_ok(status);
-        for (uint32_t i = 0; i < step.item_count; i++) check_item(&w, &step.items[i]);
-        check_shape(&w, &step);
-        check_blocks(&w, &step);
-        if (w.count > 0 && between(&w, 0, 1)) maybe_cancel(&w); /* in flight */
-        if (between(&w, 0, 7) == 0) assert_ok(ofl_front_abandon(w.front)); /* all of it comes again */
-        else commit(&w, &step);
-        maybe_limit(&w);
-        if (w.count > 0) maybe_cancel(&w);
-        assert_true(++w.step < 100000);
+        run_step(&w, &step, wanted);
     }
     for (uint32_t r = 0; r < w.count; r++) assert_true(w.requests[r].finished || w.requests[r].cancelled);
-    for (uint32_t r = 0, last = 0; admission == OFL_FIRST_COME && r < w.count; r++) {
-        if (!w.requests[r].started) continue;
-        assert_true(w.requests[r].admitted_at >= last); /* none is overtaken */
-        last = w.requests[r].admitted_at;
-    }
     assert_ok(ofl_front_blocks_get(w.front, NULL, &taken));
     assert_int_equal(taken, w.blocks);
     ofl_front_destroy(w.front);
@@ -191,7 +282,30 @@ static void run_world(uint64_t seed, ofl_admission admission)
 static void test_random_queues(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < 3000; seed++) run_world(seed, seed % 3 == 0 ? OFL_LONGEST_FIRST : OFL_FIRST_COME);
+    for (uint64_t seed = 0; seed < QUEUES; seed++) run_world(seed, seed % 2 == 0 ? OFL_LONGEST_FIRST : OFL_FIRST_COME);
+}
+
+/* Two long ones come for each that ends, so that there is always a longer one to prefer. */
+static void test_a_short_request_does_not_starve(void **state)
+{
+    (void)state;
+    for (uint32_t round = 0; round < 2; round++) {
+        ofl_plan plan = made_plan(1, 17, 16, 16, 4096);
+        ofl_front *front = made_front(&plan, round == 0 ? OFL_LONGEST_FIRST : OFL_FIRST_COME);
+        uint32_t steps = 0, number = 0;
+        bool started = false;
+        (void)submit(front, 1, 100, number++);
+        uint64_t shortest = submit(front, 1, 1, number++);
+        for (; !started; steps++) {
+            ofl_step step = {.struct_size = sizeof step};
+            assert_ok(ofl_front_next_step(front, &step));
+            started = step.items[0].request == shortest;
+            if (steps % 100 == 0) (void)submit(front, 1, 100, number++), (void)submit(front, 1, 100, number++);
+            assert_ok(ofl_front_commit(front, NULL, 0));
+            assert_true(steps < 100 * 8);
+        }
+        ofl_front_destroy(front);
+    }
 }
 
 /* ---- forecast ---- */
@@ -499,6 +613,7 @@ static void test_each_allocation_may_fail(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_random_queues),
+    cmocka_unit_test(test_a_short_request_does_not_starve),
     cmocka_unit_test(test_forecast_equals_the_run),
     cmocka_unit_test(test_runs_of_like_steps_are_estimated_at_their_middle),
     cmocka_unit_test(test_forecast_in_the_middle),

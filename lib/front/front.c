@@ -149,7 +149,7 @@ ofl_status ofl_front_submit(ofl_front *front, const ofl_request *request, uint64
     if (!ofl_grow((void **)&front->requests, &front->request_capacity, front->request_count + 1, sizeof *front->requests))
         return ofl_fail(OFL_ERROR_HOST_MEMORY, "front: no host memory for request %llu", (unsigned long long)front->request_count);
     uint64_t id = front->request_count;
-    front->requests[id] = (front_request){full.tag, full.prompt_tokens, full.max_new_tokens, 0, REQUEST_WAITING};
+    front->requests[id] = (front_request){full.tag, full.prompt_tokens, full.max_new_tokens, 0, REQUEST_WAITING, front->steps};
     status = ofl_front_queue_push(front, &front->waiting, id);
     if (status != OFL_OK) return status;
     front->request_count++;

@@ -13,6 +13,7 @@ typedef struct front_request {
     uint32_t prompt_tokens, max_new_tokens;
     uint32_t slot; /* while running */
     request_state state;
+    uint64_t submitted_step;
 } front_request;
 
 typedef struct front_sequence {
@@ -46,6 +47,7 @@ struct ofl_front {
     uint64_t request_count, request_capacity;
     front_queue waiting;
     uint64_t waiting_count, finished_count;
+    uint64_t steps; /* committed */
     front_sequence *sequences; /* (max_sequences), by slot */
     uint32_t *order;           /* (max_sequences): slots in order of admission, running_count of them */
     uint32_t running_count;

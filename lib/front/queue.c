@@ -7,11 +7,14 @@ static uint64_t steps_alone(const ofl_front *front, const front_request *request
     return request->max_new_tokens + ((uint64_t)request->prompt_tokens + front->prefill_chunk - 1) / front->prefill_chunk;
 }
 
+/* Longest first, but a step of waiting counts as a step of length: what comes later than the longest request takes is never preferred, so none
+ * starves. */
 bool ofl_front_before(const ofl_front *front, uint64_t a, uint64_t b)
 {
     if (front->admission == OFL_LONGEST_FIRST) {
-        uint64_t steps_a = steps_alone(front, &front->requests[a]), steps_b = steps_alone(front, &front->requests[b]);
-        if (steps_a != steps_b) return steps_a > steps_b;
+        const front_request *first = &front->requests[a], *second = &front->requests[b];
+        uint64_t lead_a = steps_alone(front, first) + second->submitted_step, lead_b = steps_alone(front, second) + first->submitted_step;
+        if (lead_a != lead_b) return lead_a > lead_b;
     }
     return a < b;
 }

@@ -148,6 +148,7 @@ ofl_status ofl_front_commit(ofl_front *front, const uint8_t *finished, double me
     if (!front->in_flight) return ofl_fail(OFL_ERROR_STATE, "front: no step is in flight");
     for (uint32_t i = 0; i < front->item_count; i++) commit_item(front, &front->items[i], finished != NULL && finished[i] != 0);
     end_step(front);
+    front->steps++;
     learn(front, measured_seconds);
     return OFL_OK;
 }
