@@ -4,7 +4,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -13,7 +15,7 @@
 
 #include "batch/signals.h"
 
-enum { REQUESTS = 24 };
+enum { REQUESTS = 24, MANY_REQUESTS = 200, RANDOM_DEATHS = 200 };
 
 /* ---- the calls ---- */
 
@@ -56,6 +58,7 @@ int rename(const char *from, const char *to) { COUNTED(syscall(SYS_renameat2, AT
 /* ---- a job in a process of its own ---- */
 
 static char in_path[512], out_path[512];
+static int requests = REQUESTS;
 
 static ofl_status slow_step(void *context, const ofl_step *step, const int32_t *tokens, const float **logits_out)
 {
@@ -99,7 +102,7 @@ static int wait_job(pid_t child)
 static void write_jobs(void)
 {
     FILE *file = fopen(in_path, "w");
-    for (int i = 0; i < REQUESTS; i++) {
+    for (int i = 0; i < requests; i++) {
         if (i == 7) (void)fputs("not a request\n", file);
         (void)fprintf(file, "{\"custom_id\":\"r%d\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"%*s#answer \xE2\x82\xAC %d\"}}\n", i,
                       i * 5 % 40, "", i);
@@ -122,7 +125,7 @@ static void fresh(void)
 static int check_output(bool all, bool torn_allowed)
 {
     char *text = access(out_path, F_OK) == 0 ? test_read(out_path, NULL) : strdup("");
-    int seen[REQUESTS + 1] = {0}, count = 0;
+    int seen[MANY_REQUESTS + 1] = {0}, count = 0;
     for (char *at = text; *at != '\0'; count++) {
         char *end = strchr(at, '\n');
         if (end == NULL && torn_allowed) break;
@@ -130,11 +133,11 @@ static int check_output(bool all, bool torn_allowed)
         cJSON *tree = cJSON_ParseWithLength(at, (size_t)(end - at));
         if (tree == NULL) fail_msg("no whole line: %.*s", (int)(end - at), at);
         const cJSON *id = cJSON_GetObjectItem(tree, "custom_id");
-        seen[cJSON_IsString(id) ? atoi(id->valuestring + 1) : REQUESTS]++;
+        seen[cJSON_IsString(id) ? atoi(id->valuestring + 1) : requests]++;
         cJSON_Delete(tree);
         at = end + 1;
     }
-    for (int i = 0; i <= REQUESTS; i++) assert_true(seen[i] <= 1 && (!all || seen[i] == 1));
+    for (int i = 0; i <= requests; i++) assert_true(seen[i] <= 1 && (!all || seen[i] == 1));
     free(text);
     return count;
 }
@@ -187,16 +190,17 @@ static void test_killed_at_random_moments(void **state)
 {
     (void)state;
     uint64_t seed = 3;
-    for (int round = 0; round < 60; round++) {
+    for (int round = 0, deaths = 0; deaths < RANDOM_DEATHS; round++) {
         fresh();
-        for (int deaths = 0; deaths < 3; deaths++) {
+        for (int i = 0; i < 4; i++) {
             pid_t child = start_job(round % 2, 200, KILL_NEVER, 0, UINT64_MAX);
             (void)usleep((useconds_t)(test_random(&seed) % 12000));
             (void)kill(child, SIGKILL);
-            (void)wait_job(child);
+            deaths += wait_job(child) == 128 + SIGKILL;
             (void)check_output(false, true);
         }
         finish_and_check(round % 2);
+        assert_true(round < RANDOM_DEATHS);
     }
 }
 
@@ -210,6 +214,39 @@ static void test_disk_full(void **state)
         (void)check_output(false, false);
         finish_and_check(false);
     }
+}
+
+/* A file system of 64 KiB, in a mount namespace of this process's own. NULL: may not be made. */
+static const char *small_disk(void)
+{
+    const char *folder = test_path("small");
+    if (geteuid() != 0 || unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) return NULL;
+    assert_int_equal(mkdir(folder, 0777), 0);
+    return mount("small", folder, "tmpfs", 0, "size=64k") == 0 ? folder : NULL;
+}
+
+static void test_small_disk(void **state)
+{
+    (void)state;
+    const char *folder = small_disk();
+    if (folder == NULL) {
+        print_message("a small file system can only be mounted by root\n");
+        skip();
+    }
+    requests = MANY_REQUESTS;
+    fresh();
+    (void)snprintf(out_path, sizeof out_path, "%s/out.jsonl", folder);
+    for (int before = 0, round = 0; round < 3; round++) { /* the second and third time it is full from the start */
+        assert_int_equal(wait_job(start_job(false, 0, KILL_NEVER, 0, UINT64_MAX)), EXIT_FAILED);
+        int lines = check_output(false, false);
+        assert_true(lines >= before && lines < MANY_REQUESTS);
+        before = lines;
+        assert_true(before > 100);
+    }
+    assert_int_equal(mount("small", folder, "tmpfs", MS_REMOUNT, "size=1m"), 0);
+    finish_and_check(false);
+    assert_int_equal(umount2(folder, MNT_DETACH), 0);
+    requests = REQUESTS;
 }
 
 static void test_file_size_limit(void **state)
@@ -266,6 +303,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_killed_after_every_call),
     cmocka_unit_test(test_killed_at_random_moments),
     cmocka_unit_test(test_disk_full),
+    cmocka_unit_test(test_small_disk),
     cmocka_unit_test(test_file_size_limit),
     cmocka_unit_test(test_signals),
 };
