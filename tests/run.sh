@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds and runs all tests: tests/run.sh [--quick]
-# --quick: one build with gcc, its tests. Without it also clang, without CUDA, address+undefined and thread sanitizers, and fuzzing.
+# --quick: one build with gcc, its tests. Without it also clang, without CUDA, address+undefined and thread sanitizers, a one-node Slurm, and fuzzing.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../tools/setup.sh"
 quick=
@@ -29,8 +29,11 @@ run_tests() {
 }
 
 build build
-run_tests build
-if [ -n "$quick" ]; then exit 0; fi
+if [ -n "$quick" ]; then
+    run_tests build
+    exit 0
+fi
+OFLOAD_TEST_SLURM=1 run_tests build
 
 build build-clang -DCMAKE_C_COMPILER=clang
 build build-nocuda -DOFLOAD_CUDA=OFF -DOFLOAD_BUILD_PROGRAMS=OFF

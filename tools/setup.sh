@@ -32,6 +32,7 @@ install_packages() {
 
 build_packages=(gcc g++ cmake make pkg-config libhwloc-dev libcjson-dev libpcre2-dev libutf8proc-dev libdnnl-dev)
 model_packages=(python3 python3-pip ca-certificates)
+slurm_packages=(slurmctld slurmd slurm-client munge)
 
 # build FOLDER [cmake options]
 build() {
