@@ -14,7 +14,9 @@ complain() { echo "$*"; failed=1; }
 "$build/bin/ofload-bench" mkmodel --layers 2 --hidden 64 --heads 2 --ffn 96 --type bf16 --output MODEL >/dev/null || exit 1
 for i in $(seq 1 18); do printf '{"custom_id":"q%d","url":"/v1/completions","body":{"prompt":"Question %d","max_tokens":4}}\n' "$i" "$i"; done >IN.jsonl
 echo 'no request' >>IN.jsonl
-device="--device sim:vram=64MiB,h2d=2GB/s --threads 1"
+# With a machine given nothing is measured, which takes the longest here.
+"$build/bin/ofload-bench" link --device sim:vram=64MiB,h2d=2GB/s,clock=virtual --save "$dir/machine.json" >/dev/null || exit 1
+device="--device sim:vram=64MiB,h2d=2GB/s --machine $dir/machine.json --device-flops 1TFLOP/s --threads 1"
 "$build/bin/ofload-batch" --model MODEL $device --input IN.jsonl --output alone.jsonl --ordered --quiet
 [ $? = 4 ] || complain "the run alone failed"
 
