@@ -13,7 +13,7 @@ typedef struct subcommand {
 static const subcommand subcommands[] = {
     {"link", bench_link, "copies of a device by size, with the fit start + bytes / rate"},
     {"plan", bench_plan, "what planning costs, by tensors"},
-    {"front", bench_front, "what the batching front costs per step, by sequences"},
+    {"front", bench_front, "what the batching front costs per step, by sequences; --queue N: what it gains"},
     {"stream", bench_stream, "the copy engine alone, at several shares of compute"},
     {"designs", bench_designs, "the same job by simpler ways of streaming and by this engine"},
     {"mkmodel", bench_mkmodel, "writes a GGUF file of any shape with random weights"},

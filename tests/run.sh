@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds and runs all tests: tests/run.sh [--quick]
-# --quick: one build with gcc, its tests. Without it also clang, without CUDA, address+undefined and thread sanitizers, a one-node Slurm, and fuzzing.
+# --quick: one build with gcc, its tests. Without it also clang, without CUDA, address+undefined and thread sanitizers, a one-node Slurm, fuzzing.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../tools/setup.sh"
 quick=

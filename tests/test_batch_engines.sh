@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The ready-made files for Slurm and Kubernetes without either: their scripts are run as the engine would run them, shard after shard, stopped and gone on
-# with; and k8s-job.yaml says what its script relies on. tests/test_slurm.sh runs a real Slurm.
+# The ready-made files for Slurm and Kubernetes without either: their scripts are run as the engine would run them, shard after shard, stopped and
+# gone on with; and k8s-job.yaml says what its script relies on. tests/test_slurm.sh runs a real Slurm.
 set -u
 root=$1 build=$2 failed=0
 [ -x "$build/bin/ofload-batch" ] && [ -x "$build/bin/ofload-bench" ] || { echo "the programs are not built"; exit 77; }
@@ -12,7 +12,9 @@ unset SLURM_ARRAY_TASK_ID SLURM_ARRAY_TASK_COUNT JOB_COMPLETION_INDEX OFLOAD_SHA
 complain() { echo "$*"; failed=1; }
 
 "$build/bin/ofload-bench" mkmodel --layers 2 --hidden 64 --heads 2 --ffn 96 --type bf16 --output MODEL >/dev/null || exit 1
-for i in $(seq 1 18); do printf '{"custom_id":"q%d","url":"/v1/completions","body":{"prompt":"Question %d","max_tokens":4}}\n' "$i" "$i"; done >IN.jsonl
+for i in $(seq 1 18); do
+    printf '{"custom_id":"q%d","url":"/v1/completions","body":{"prompt":"Question %d","max_tokens":4}}\n' "$i" "$i"
+done >IN.jsonl
 echo 'no request' >>IN.jsonl
 # With a machine given nothing is measured, which takes the longest here.
 "$build/bin/ofload-bench" link --device sim:vram=64MiB,h2d=2GB/s,clock=virtual --save "$dir/machine.json" >/dev/null || exit 1

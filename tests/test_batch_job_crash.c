@@ -1,5 +1,5 @@
-/* Killed at any call that touches a file, at random moments, or out of disk: every line stays whole, and a second run finishes the rest, each request once.
- * The calls are counted by standing in for the C library's. */
+/* Killed at any call that touches a file, at random moments, or out of disk: every line stays whole, and a second run finishes the rest, each
+ * request once. The calls are counted by standing in for the C library's. */
 #include "support/stub_model.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Input files as the public documentation of batch runners shows them (OpenAI's batch guide, vLLM's run-batch): the same keys, order and spacing, model
-# names that are not ours, mixed ids, blank lines. They run as they are; what asks for another kind of answer becomes an error line of its own.
+# Input files as the public documentation of batch runners shows them (OpenAI's batch guide, vLLM's run-batch): the same keys, order and spacing,
+# model names that are not ours, mixed ids, blank lines. They run as they are; what asks for another kind of answer becomes an error line.
 set -u
 build=$2 failed=0
 batch=$build/bin/ofload-batch bench=$build/bin/ofload-bench
@@ -16,11 +16,12 @@ complain() { echo "$*"; failed=1; }
 # answers FILE STATUS: runs it; its answers are in FILE.out.
 answers() {
     local got
-    "$batch" --model tiny.gguf --device sim:vram=64MiB,h2d=2GB/s --machine machine.json --device-flops 1TFLOP/s --threads 1 --input "$1" --output "$1.out" \
-        --ordered --quiet 2>said.txt
+    "$batch" --model tiny.gguf --device sim:vram=64MiB,h2d=2GB/s --machine machine.json --device-flops 1TFLOP/s --threads 1 --ordered --quiet \
+        --input "$1" --output "$1.out" 2>said.txt
     got=$?
     [ "$got" = "$2" ] || complain "$1: status $got instead of $2: $(cat said.txt)"
-    jq -es 'all(.[]; has("id") and has("custom_id") and has("response") and has("error"))' "$1.out" >/dev/null || complain "$1: not the documented keys"
+    jq -es 'all(.[]; has("id") and has("custom_id") and has("response") and has("error"))' "$1.out" >/dev/null ||
+        complain "$1: not the documented keys"
 }
 # holds FILE TEXT JQ: over all its lines.
 holds() { [ "$(jq -cs "$3" "$1.out")" = "$2" ] || complain "$1: $3 is $(jq -cs "$3" "$1.out") instead of $2"; }

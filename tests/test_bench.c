@@ -187,6 +187,7 @@ static void quiet_leaves_the_rows_alone(void **state)
         "link --device sim:vram=1MB,h2d=2GB/s,clock=virtual",
         "plan --most 1000",
         "front",
+        "front --queue 3",
         "stream --clock virtual --weights 8MB --steps 1 --compute 0.5",
         "stream --clock virtual --weights 8MB --steps 1 --compute 0.5 --from pageable",
         "stream --clock virtual --weights 8MB --steps 1 --compute 0.5 --from file",
@@ -297,6 +298,24 @@ static void the_front_is_timed_to_the_end_of_its_queue(void **state)
     cJSON_Delete(tree);
 }
 
+/* Engine, front and plan together, on the virtual clock: the slots stay full, each step takes what it was to take, and the queue ends well before
+ * groups would that wait for their longest. */
+static void a_queue_ends_as_foretold_and_before_static_batches(void **state)
+{
+    (void)state;
+    cJSON *tree = run_report("front --queue 500 --json", 3);
+    assert_true(cJSON_IsTrue(cJSON_GetObjectItem(tree, "simulated")));
+    for (int i = 0; i < 3; i++) assert_true(in_row(tree, i, "over_forecast") > 0.95 && in_row(tree, i, "over_forecast") < 1.05);
+    for (int i = 1; i < 3; i++) {
+        assert_true(fabs(in_row(tree, i, "error_percent")) < 2);
+        assert_true(in_row(tree, i, "gain") > 1.5);
+        assert_true(in_row(tree, i, "steps") < in_row(tree, 0, "steps"));
+    }
+    assert_true(in_row(tree, 1, "slots_busy") > 0.95);
+    assert_true(in_row(tree, 2, "seconds") < in_row(tree, 1, "seconds")); /* longest first: no long one is left for the end */
+    cJSON_Delete(tree);
+}
+
 /* On the virtual clock, so that a busy machine does not matter. */
 static void the_engine_is_near_its_bound_and_before_simpler_designs(void **state)
 {
@@ -331,6 +350,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_link_report_follows_its_schema),
     cmocka_unit_test(planning_a_thousand_layers_stays_small),
     cmocka_unit_test(the_front_is_timed_to_the_end_of_its_queue),
+    cmocka_unit_test(a_queue_ends_as_foretold_and_before_static_batches),
     cmocka_unit_test(the_engine_is_near_its_bound_and_before_simpler_designs),
 };
 

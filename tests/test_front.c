@@ -103,15 +103,17 @@ static void check_blocks(world *w, const ofl_step *step)
     assert_int_equal(blocks_free, w->blocks_free);
 }
 
-/* Admitted in the order expected, and so after a wait that has an end: nobody who came later by more than the longest request's steps is before it. */
+/* Admitted in the order expected, and after a wait that has an end: nobody is preferred who came later by more steps than the longest request
+ * takes. */
 static void check_start(world *w, expected *request, uint32_t slot)
 {
     assert_true(request->admitted && request->admitted_at >= w->appeared);
     w->appeared = request->admitted_at + 1;
     request->started = true;
     request->slot = slot;
+    uint32_t longest = w->blocks * w->plan.settings.kv_block_tokens;
     for (uint32_t r = 0; r < w->count; r++) {
-        if (waits(&w->requests[r])) assert_true(request->submitted_at <= w->requests[r].submitted_at + w->blocks * w->plan.settings.kv_block_tokens);
+        if (waits(&w->requests[r])) assert_true(request->submitted_at <= w->requests[r].submitted_at + longest);
     }
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A real one-node Slurm in a folder of its own: an array of four shards by examples/batch/slurm.sbatch, one task requeued in the middle, one told that its
-# time is up, merged by a dependent job; each request is there once. Only where asked for: OFLOAD_TEST_SLURM=1, which installs what is missing, as root.
+# A real one-node Slurm in a folder of its own: an array of four shards by examples/batch/slurm.sbatch, one task requeued in the middle, one told
+# that its time is up, merged by a dependent job; each request is there once. Only where asked for: OFLOAD_TEST_SLURM=1, which installs what is
+# missing, as root.
 set -u
 root=$1 build=$2
 [ -n "${OFLOAD_TEST_SLURM:-}" ] || { echo "only with OFLOAD_TEST_SLURM=1, which installs Slurm from the system's packages"; exit 77; }
@@ -91,8 +92,8 @@ start_slurm() {
     mkdir -p "$dir"/{run,state,spool,log} && chmod 755 "$dir" "$dir/run" || fail "no folder"
     (umask 077 && head -c 1024 /dev/urandom >"$dir/munge.key")
     write_configuration
-    munged --force --key-file="$dir/munge.key" --socket="$dir/run/munge.sock" --pid-file="$dir/run/munged.pid" --log-file="$dir/log/munged.log" \
-        --seed-file="$dir/run/munge.seed" || fail "munged does not start"
+    munged --force --key-file="$dir/munge.key" --socket="$dir/run/munge.sock" --pid-file="$dir/run/munged.pid" \
+        --log-file="$dir/log/munged.log" --seed-file="$dir/run/munge.seed" || fail "munged does not start"
     slurmctld -c -f "$SLURM_CONF" || fail "slurmctld does not start"
     slurmd -f "$SLURM_CONF" || fail "slurmd does not start"
     until_true 20 "the node is not idle" idle
@@ -101,19 +102,22 @@ start_slurm() {
 # ---- the job ----
 cd "$dir" || exit 1
 export SOURCE_DATE_EPOCH=1700000000
-"$build/bin/ofload-bench" mkmodel --layers 12 --hidden 128 --heads 4 --kv-heads 2 --ffn 384 --type bf16 --output tiny.gguf >/dev/null || fail "no model"
+"$build/bin/ofload-bench" mkmodel --layers 12 --hidden 128 --heads 4 --kv-heads 2 --ffn 384 --type bf16 --output tiny.gguf >/dev/null ||
+    fail "no model"
 for i in $(seq 1 43); do
-    printf '{"custom_id":"q%d","method":"POST","url":"/v1/completions","body":{"model":"any","prompt":"Question %d","max_tokens":%d,"ignore_eos":true}}\n' \
-        "$i" "$i" $((20 + i % 7))
+    printf '{"custom_id":"q%d","method":"POST","url":"/v1/completions","body":' "$i"
+    printf '{"model":"any","prompt":"Question %d","max_tokens":%d,"ignore_eos":true}}\n' "$i" $((20 + i % 7))
 done >in.jsonl
-ofload-batch --model tiny.gguf --device sim:vram=64MiB,h2d=2GB/s --input in.jsonl --output alone.jsonl --ordered --quiet || fail "the run alone failed"
+ofload-batch --model tiny.gguf --device sim:vram=64MiB,h2d=2GB/s --input in.jsonl --output alone.jsonl --ordered --quiet ||
+    fail "the run alone failed"
 start_slurm
 
 # Steps of 40 ms and more, two sequences at once: seconds for each shard, so that it is met in the middle.
-job=$(sbatch --parsable --cpus-per-task=1 --mem=100 "$root/examples/batch/slurm.sbatch" --model tiny.gguf --device sim:vram=64MiB,h2d=100MB/s --vram 2MiB \
-    --sequences 2 --threads 1 --input in.jsonl --output out.jsonl) || fail "sbatch refused the array"
+job=$(sbatch --parsable --cpus-per-task=1 --mem=100 "$root/examples/batch/slurm.sbatch" --model tiny.gguf --vram 2MiB --sequences 2 \
+    --device sim:vram=64MiB,h2d=100MB/s --threads 1 --input in.jsonl --output out.jsonl) || fail "sbatch refused the array"
 merge=$(sbatch --parsable --dependency="afterany:$job" --output=merge.log \
-    --wrap 'ofload-batch merge --input in.jsonl --output all.jsonl out.shard-*-of-00004.jsonl; echo "status $?"') || fail "sbatch refused the merge"
+    --wrap 'ofload-batch merge --input in.jsonl --output all.jsonl out.shard-*-of-00004.jsonl; echo "status $?"') ||
+    fail "sbatch refused the merge"
 
 under_way() { [ -s "out.shard-0000$1-of-00004.jsonl" ]; }
 waits_again() { [ "$(squeue -h -j "${job}_$1" -o %T)" = PENDING ]; }

@@ -17,8 +17,8 @@ extern "C" {
 
 typedef struct ofl_front ofl_front;
 
-/* Longest first: by the steps that a request takes when alone (prompt chunks + most new tokens); each step of waiting counts as one more, so that
- * none waits for ever behind longer ones that keep coming. */
+/* Longest first: by the steps that a request takes when alone (prompt chunks + most new tokens); each step of waiting counts as one more,
+ * so that none waits for ever behind longer ones that keep coming. */
 typedef enum ofl_admission { OFL_FIRST_COME, OFL_LONGEST_FIRST } ofl_admission;
 
 typedef struct ofl_front_options {

@@ -7,8 +7,8 @@ static uint64_t steps_alone(const ofl_front *front, const front_request *request
     return request->max_new_tokens + ((uint64_t)request->prompt_tokens + front->prefill_chunk - 1) / front->prefill_chunk;
 }
 
-/* Longest first, but a step of waiting counts as a step of length: what comes later than the longest request takes is never preferred, so none
- * starves. */
+/* Longest first, but a step of waiting counts as a step of length: what comes later by more than the longest request takes is never
+ * preferred, so none starves. */
 bool ofl_front_before(const ofl_front *front, uint64_t a, uint64_t b)
 {
     if (front->admission == OFL_LONGEST_FIRST) {
