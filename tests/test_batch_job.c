@@ -144,6 +144,7 @@ static void test_context_is_the_longest_request(void **state)
     answers a = read_answers(out_path);
     assert_int_equal(cJSON_GetArraySize(a.lines), 7);
     assert_int_equal(made(find(&a, "default is cut")), 12);
+    assert_string_equal(reason(find(&a, "default is cut")), "length"); /* at the context's end, never beyond */
     static const char *const errors[][3] = {{"wish is not", "context_length_exceeded", "500 prompt tokens and up to 13"},
                                             {"too long", "context_length_exceeded", "599"},
                                             {"refused by template", "invalid_request", "takes no such text"},

@@ -60,8 +60,20 @@ int rename(const char *from, const char *to) { COUNTED(syscall(SYS_renameat2, AT
 static char in_path[512], out_path[512];
 static int requests = REQUESTS;
 
+/* A step that never ends, and says that it has begun by a file beside the output; 0: none. */
+static uint32_t stuck_at;
+
+static void stay_stuck(void)
+{
+    char mark[600];
+    (void)snprintf(mark, sizeof mark, "%s.stuck", out_path);
+    (void)close(open(mark, O_WRONLY | O_CREAT, 0666));
+    for (;;) (void)pause();
+}
+
 static ofl_status slow_step(void *context, const ofl_step *step, const int32_t *tokens, const float **logits_out)
 {
+    if (stuck_at != 0 && the_stub.steps + 1 == stuck_at) stay_stuck();
     (void)usleep(the_stub.sleep_us);
     return stub_step(context, step, tokens, logits_out);
 }
@@ -265,15 +277,15 @@ static void test_file_size_limit(void **state)
     finish_and_check(false);
 }
 
-/* Waits until the job has written something, so that it is under way. */
-static void wait_for_output(void)
+/* Waits until this file has more bytes than that. */
+static void wait_for_file(const char *path, int64_t bytes)
 {
     struct stat about;
-    for (int i = 0; i < 2000; i++) {
-        if (stat(out_path, &about) == 0 && about.st_size > 0) return;
+    for (int i = 0; i < 20000; i++) {
+        if (stat(path, &about) == 0 && about.st_size > bytes) return;
         (void)usleep(1000);
     }
-    fail_msg("the job wrote nothing");
+    fail_msg("%s: not written", path);
 }
 
 static void test_signals(void **state)
@@ -285,7 +297,7 @@ static void test_signals(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         fresh();
         pid_t child = start_job(false, 3000, KILL_NEVER, 0, UINT64_MAX);
-        wait_for_output();
+        wait_for_file(out_path, 0); /* under way */
         for (int n = 0; n < cases[i].times; n++) {
             (void)kill(child, cases[i].number);
             (void)usleep(300);
@@ -297,6 +309,49 @@ static void test_signals(void **state)
     }
 }
 
+/* A second SIGINT does not wait for the step. */
+static void test_second_interrupt_ends_it_at_once(void **state)
+{
+    (void)state;
+    int status;
+    char mark[600];
+    fresh();
+    (void)snprintf(mark, sizeof mark, "%s.stuck", out_path);
+    stuck_at = 40;
+    pid_t child = start_job(false, 0, KILL_NEVER, 0, UINT64_MAX);
+    stuck_at = 0;
+    wait_for_file(mark, -1);
+    (void)kill(child, SIGINT);
+    (void)usleep(100000);
+    assert_int_equal(waitpid(child, &status, WNOHANG), 0); /* in its step, for ever */
+    (void)kill(child, SIGINT);
+    assert_int_equal(wait_job(child), EXIT_INTERRUPTED);
+    int lines = check_output(false, false);
+    assert_true(lines > 0 && lines < REQUESTS);
+    finish_and_check(false);
+}
+
+/* What had been written when the process was killed is there afterwards: nothing waits in memory for the end. */
+static void test_results_outlive_the_process(void **state)
+{
+    (void)state;
+    requests = 100;
+    fresh();
+    stuck_at = 200;
+    pid_t child = start_job(false, 0, KILL_NEVER, 0, UINT64_MAX);
+    stuck_at = 0;
+    char mark[600];
+    (void)snprintf(mark, sizeof mark, "%s.stuck", out_path);
+    wait_for_file(mark, -1);
+    int seen = check_output(false, false);
+    assert_true(seen > 30);
+    (void)kill(child, SIGKILL);
+    assert_int_equal(wait_job(child), 128 + SIGKILL);
+    assert_int_equal(check_output(false, false), seen);
+    finish_and_check(false);
+    requests = REQUESTS;
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_killed_before_every_call),
     cmocka_unit_test(test_killed_in_the_middle_of_every_write),
@@ -306,5 +361,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_small_disk),
     cmocka_unit_test(test_file_size_limit),
     cmocka_unit_test(test_signals),
+    cmocka_unit_test(test_second_interrupt_ends_it_at_once),
+    cmocka_unit_test(test_results_outlive_the_process),
 };
 TEST_MAIN(tests)

@@ -156,7 +156,7 @@ static void test_odd_templates_do_no_harm(void **state)
 {
     (void)state;
     static const char *const bits[] = {"{{", "}}", "{%", "%}", "'", "\"", "\\", "\\n", "\n", "<|im_start|>", "system", "<|im_end|>", "[INST]", " ", "set date_string = \"", "set system_message = '",
-                                       "<|im_start|>system\\n", "Cutting Knowledge Date", "</think>", "x"};
+                                       "<|im_start|>system\\n", "Cutting Knowledge Date", "</think>", "raise_exception('", "x"};
     static const chat_message messages[] = {SAY("user", "a</think>\n")};
     uint64_t random = 41;
     for (int round = 0; round < 300; round++) {
@@ -201,6 +201,37 @@ static void test_orders_that_a_template_does_not_have(void **state)
     assert_refused("qwen2", CHAT_NONE, odd, 1, "\"bot\"");
 }
 
+#define NO_SYSTEM "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+#define ALTERNATE "{{ raise_exception(\"Conversation roles must alternate user/assistant/user/assistant/...\") }}"
+
+/* A template is not run, but where it refuses a conversation, that is what its line is told, in its own words. */
+static void test_what_a_template_refuses(void **state)
+{
+    (void)state;
+    static const chat_message ruled[] = {SAY("system", "r"), SAY("user", "a")}, twice[] = {SAY("user", "a"), SAY("user", "b")};
+    static const chat_message turns[] = {SAY("user", "a"), SAY("assistant", "b"), SAY("user", "c")};
+    static const struct { const char *folder, *template; chat_template kind; const char *system, *turns; } cases[] = {
+        {"gemma", NO_SYSTEM ALTERNATE "<start_of_turn>", CHAT_GEMMA, "messages[0].role: the model's template says: System role not supported",
+         "messages[1].role: the model's template says: Conversation roles must alternate"},
+        {"qwen2", "<|im_start|>" NO_SYSTEM, CHAT_CHATML, "System role not supported", NULL},
+        {"metaspace", "[INST]" ALTERNATE, CHAT_MISTRAL, "Conversation roles must alternate", "must alternate user/assistant/user"},
+        {"metaspace", "[INST]{{ raise_exception( 'Only user and assistant roles are supported!') }}", CHAT_MISTRAL, "Only user and assistant", "messages[1]"},
+        {"llama3", "<|start_header_id|>{% if system %}" ALTERNATE, CHAT_LLAMA3, NULL, "must alternate"},
+        {"qwen2", "<|im_start|>{{ raise_exception(why) }}", CHAT_CHATML, NULL, NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        tokenizer *t = with_template(cases[i].folder, cases[i].template);
+        token_list list = {0};
+        if (cases[i].system == NULL) assert_app_ok(chat_template_encode(cases[i].kind, t, ruled, 2, &list));
+        else assert_app_fails(chat_template_encode(cases[i].kind, t, ruled, 2, &list), OFL_ERROR_ARGUMENT, cases[i].system);
+        if (cases[i].turns == NULL) assert_app_ok(chat_template_encode(cases[i].kind, t, twice, 2, &list));
+        else assert_app_fails(chat_template_encode(cases[i].kind, t, twice, 2, &list), OFL_ERROR_ARGUMENT, cases[i].turns);
+        assert_app_ok(chat_template_encode(cases[i].kind, t, turns, 3, &list));
+        tokens_free(&list);
+        tokenizer_close(t);
+    }
+}
+
 static void test_choosing(void **state)
 {
     (void)state;
@@ -229,6 +260,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_prompts_equal_the_templates_rendering), cmocka_unit_test(test_message_text_is_never_markup),
     cmocka_unit_test(test_families_by_name),                      cmocka_unit_test(test_what_a_chatml_template_says),
     cmocka_unit_test(test_orders_that_a_template_does_not_have),  cmocka_unit_test(test_choosing),
-    cmocka_unit_test(test_odd_templates_do_no_harm),
+    cmocka_unit_test(test_what_a_template_refuses),               cmocka_unit_test(test_odd_templates_do_no_harm),
 };
 TEST_MAIN(tests)

@@ -11,6 +11,8 @@ bool template_has_any(const char *text, const char *const *parts, size_t count);
 /* The constant text that follows `marker` in the template up to `end` ("": to the end of its string): from the first place where marker and end stand in one
  * string, or both outside of code, and what lies between is not empty. false: there is none, and out is as it was. */
 bool template_constant(const char *text, const char *marker, const char *end, buffer *out, bool *memory_out);
+/* What the template says where it refuses: the text of its first raise_exception that has both parts in it, cut to `why_bytes`; false: none has. */
+bool template_raises(const char *text, const char *part, const char *other, char *why, size_t why_bytes);
 
 /* A prompt being written. Plain text is gathered up to the next control token, so that words are cut as in the whole text. The first failure stays. */
 typedef struct prompt {

@@ -119,6 +119,26 @@ static ofl_status check(const chat_message *messages, size_t count)
     return OFL_OK;
 }
 
+/* Where the template would refuse a system message, or turns that do not alternate, its own words are what is told. */
+static ofl_status check_raised(const char *text, const chat_message *messages, size_t count)
+{
+    char why[120];
+    size_t first = chat_role_of(&messages[0]) == ROLE_SYSTEM;
+    bool knows_system = template_has(text, "system");
+    bool raised = first != 0 && (template_raises(text, "ystem", "not supported", why, sizeof why) ||
+                                 (!knows_system && template_raises(text, "oles", "supported", why, sizeof why)) ||
+                                 (!knows_system && template_raises(text, "oles", "alternate", why, sizeof why)));
+    if (raised) return app_fail(OFL_ERROR_ARGUMENT, "messages[0].role: the model's template says: %s", why);
+    for (size_t i = first; i < count; i++) {
+        chat_role role = chat_role_of(&messages[i]);
+        if (role != ROLE_USER && role != ROLE_ASSISTANT) return OFL_OK; /* tools have orders of their own */
+        if (role == ((i - first) % 2 == 0 ? ROLE_USER : ROLE_ASSISTANT)) continue;
+        if (!template_raises(text, "oles", "alternate", why, sizeof why)) return OFL_OK;
+        return app_fail(OFL_ERROR_ARGUMENT, "messages[%zu].role: the model's template says: %s", i, why);
+    }
+    return OFL_OK;
+}
+
 /* No template: the texts, line by line, the first of them at the start of a prompt although BOS stands before it. */
 static void plain_write(prompt *p, const chat_message *messages, size_t count)
 {
@@ -135,6 +155,7 @@ ofl_status chat_template_encode(chat_template kind, tokenizer *t, const chat_mes
     static void (*const writers[])(prompt *, const chat_message *, size_t) = {chatml_write, llama3_write, mistral_write, gemma_write, plain_write};
     size_t before = out->count;
     prompt p = {.t = t, .out = out, .template_text = tokenizer_template(t), .start = out->count, .status = check(messages, count)};
+    if (p.status == OFL_OK && kind != CHAT_NONE) p.status = check_raised(p.template_text, messages, count);
     if (p.status == OFL_OK) writers[kind](&p, messages, count);
     flush(&p);
     if (p.status != OFL_OK) out->count = before;

@@ -73,3 +73,26 @@ bool template_constant(const char *text, const char *marker, const char *end, bu
     }
     return false;
 }
+
+static void copy_quoted(const char *at, char *out, size_t out_bytes)
+{
+    char quote = *at == '\'' || *at == '"' ? *at++ : 0;
+    size_t used = 0;
+    for (; quote != 0 && *at != 0 && *at != quote && used + 1 < out_bytes; at++) {
+        if (*at == '\\' && at[1] != 0) at++;
+        out[used++] = *at;
+    }
+    out[used] = '\0';
+}
+
+bool template_raises(const char *text, const char *part, const char *other, char *why, size_t why_bytes)
+{
+    static const char call[] = "raise_exception(";
+    const char *at = text;
+    for (int places = 0; places < MAX_PLACES && at != NULL && (at = strstr(at, call)) != NULL; places++) {
+        at += sizeof call - 1;
+        copy_quoted(at + strspn(at, " \n"), why, why_bytes);
+        if (strstr(why, part) != NULL && strstr(why, other) != NULL) return true;
+    }
+    return false;
+}
