@@ -85,7 +85,7 @@ static ofl_status cost_rows(bench_output output, bench_report **out)
     const made_shape shape = {16, 1024, 16, 4, 2816, 32000, 0};
     ofl_model *model = NULL;
     ofl_machine *machine = NULL;
-    ofl_status status = made_model(&shape, NULL, &model);
+    ofl_status status = made_model(&shape, &model);
     if (status == OFL_OK) status = made_machine(80000000000u, &machine);
     if (status == OFL_OK) status = bench_report_open("front", NULL, output, out);
     for (size_t i = 0; status == OFL_OK && i < sizeof counts / sizeof counts[0]; i++) status = add_row(model, machine, counts[i], *out);

@@ -56,7 +56,7 @@ static ofl_status queue_open(queue *q)
     q->data = calloc((uint64_t)shape.hidden * shape.ffn, 2);
     if (q->data == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
     (void)snprintf(spec, sizeof spec, "sim:vram=1GiB,h2d=%.0f,start=5us,clock=virtual", link_rate);
-    ofl_status status = made_model(&shape, q->data, &q->model);
+    ofl_status status = made_model_of(&shape, q->data, &q->model);
     if (status != OFL_OK) return status;
     status = ofl_device_open(spec, &q->device);
     if (status == OFL_OK) status = ofl_machine_probe(q->device, &q->machine);

@@ -49,7 +49,7 @@ static ofl_status measure(const size *s, result *out)
     ofl_model *model = NULL;
     ofl_machine *machine = NULL;
     double runs[RUNS], before = bench_seconds();
-    ofl_status status = made_model(&s->shape, NULL, &model);
+    ofl_status status = made_model(&s->shape, &model);
     out->model_seconds = bench_seconds() - before;
     if (status == OFL_OK) status = made_machine(s->vram_bytes, &machine);
     for (int i = 0; status == OFL_OK && i < RUNS; i++) status = plan_once(s, model, machine, out, &runs[i]);

@@ -62,7 +62,7 @@ static ofl_status add_all(const making *m, const made_shape *s)
     return status == OFL_OK ? add(m, "head", OFL_CLASS_DENSE, OFL_ROLE_OUTPUT, (int32_t)s->layers, s->hidden, s->vocabulary) : status;
 }
 
-ofl_status made_model(const made_shape *s, const void *data, ofl_model **out)
+ofl_status made_model_of(const made_shape *s, const void *data, ofl_model **out)
 {
     const ofl_model_shape shape = {.struct_size = sizeof shape, .block_count = s->layers, .hidden_size = s->hidden, .head_count = s->heads,
                                    .head_count_kv = s->kv_heads, .head_dim_k = s->hidden / s->heads, .head_dim_v = s->hidden / s->heads, .ffn_size = s->ffn,
@@ -71,11 +71,13 @@ ofl_status made_model(const made_shape *s, const void *data, ofl_model **out)
     ofl_model_builder *builder = NULL;
     ofl_status status = ofl_model_builder_create("made", "llama", &shape, &builder);
     if (status != OFL_OK) return app_forward(status);
-    status = add_all(&(making){builder, data != NULL ? data : no_bytes}, s);
+    status = add_all(&(making){builder, data}, s);
     if (status == OFL_OK) return ofl_model_builder_finish(builder, out) == OFL_OK ? OFL_OK : app_forward(ofl_diagnostic_get()->status);
     ofl_model_builder_destroy(builder);
     return app_forward(status);
 }
+
+ofl_status made_model(const made_shape *shape, ofl_model **out) { return made_model_of(shape, no_bytes, out); }
 
 ofl_status made_machine(uint64_t vram_bytes, ofl_machine **out)
 {
