@@ -40,6 +40,9 @@ static void test_dtype_bytes(void **state)
     assert_string_equal(ofl_dtype_name(OFL_DTYPE_F8_E4M3FNUZ), "F8_E4M3FNUZ");
     assert_int_equal(ofl_dtype_block_elements(OFL_DTYPE_Q2_0), 64);
     assert_int_equal(ofl_dtype_block_bits(OFL_DTYPE_Q1_0), 144);
+    assert_true(ofl_dtype_holds_weights(OFL_DTYPE_BF16) && ofl_dtype_holds_weights(OFL_DTYPE_MXFP4));
+    assert_true(!ofl_dtype_holds_weights(OFL_DTYPE_I32) && !ofl_dtype_holds_weights(OFL_DTYPE_F8_E8M0));
+    assert_int_equal(ofl_dtype_holds_weights((ofl_dtype)31), 0);
 }
 
 static const float values[64] = {1, 2, 3};

@@ -398,7 +398,6 @@ static ofl_model *expert_model(void)
     return model;
 }
 
-/* Experts are placed whole and named so; what no step reads is listed with its bytes and placed nowhere (field case 42). */
 /* The bytes that a step reads are those of the distinct experts that its tokens are sent to. */
 static void assert_experts_shown_apart(const char *json, const ofl_model *model)
 {
@@ -412,6 +411,7 @@ static void assert_experts_shown_apart(const char *json, const ofl_model *model)
     cJSON_Delete(tree);
 }
 
+/* Experts are placed whole and named so; what no step reads is listed with its bytes and placed nowhere (field case 42). */
 static void test_experts_and_unused(void **state)
 {
     (void)state;

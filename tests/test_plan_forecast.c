@@ -303,6 +303,23 @@ static void test_measured_compute(void **state)
     ofl_model_destroy(model);
 }
 
+/* What packed integers would be in other types is not known. */
+static void test_no_bits_for_packed_weights(void **state)
+{
+    (void)state;
+    test_shape packed = smol135m();
+    packed.dtype = OFL_DTYPE_I32;
+    ofl_model *model = test_model(packed);
+    ofl_machine *machine = test_machine(500e6, 3.26e9, 5e-6, 360e9, 51e12, 0);
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 512};
+    ofl_plan *plan = plan_of(model, machine, &w);
+    assert_true(plan->draft.piece_count != 0);
+    assert_false(advises(plan, "bits"));
+    ofl_plan_destroy(plan);
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
 static void test_advice_is_computed(void **state)
 {
     (void)state;
@@ -375,6 +392,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_head_computes_by_logits_rows),
     cmocka_unit_test(test_rows_by_sequences),
     cmocka_unit_test(test_measured_compute), cmocka_unit_test(test_advice_is_computed),
+    cmocka_unit_test(test_no_bits_for_packed_weights),
     cmocka_unit_test(test_error_band),
     cmocka_unit_test(test_band_and_warning_agree),
     cmocka_unit_test(test_sequences_are_chosen_by_the_timeline),

@@ -85,12 +85,18 @@ static void put_times(writer *w, cJSON *root, const report *r)
     number(w, "link_utilization", ratio(rate, r->figures.link_bytes_per_second));
 }
 
+/* Of the steps that ran, as forecast with what the first ones taught. */
+static double learnt_seconds(const job_totals *t)
+{
+    return t->after.passed + t->after.correction * (t->estimated_seconds - t->after.estimated);
+}
+
 /* With what the first steps taught: for the whole run as if every request makes all its tokens, and for the steps that ran. */
 static void put_after(writer *w, cJSON *root, const report *r)
 {
     const job_totals *t = &r->totals;
     const job_forecast *f = &t->after;
-    double whole = f->passed + f->left, ran = f->passed + f->correction * (t->estimated_seconds - f->estimated);
+    double whole = f->passed + f->left, ran = learnt_seconds(t);
     if (f->steps == 0) return;
     group(w, root, "forecast_after_20_steps");
     text(w, "made", "after step 20, with the pace measured up to then; seconds: as if every request makes all its tokens");
@@ -196,7 +202,7 @@ void report_print(const report *r)
                ratio((double)prefill->prompt_tokens, prefill->seconds), prefill->steps, ratio((double)decode->new_tokens, decode->seconds),
                decode->steps);
     if (t->after.steps > 0) {
-        double ran = t->after.passed + t->after.correction * (t->estimated_seconds - t->after.estimated);
+        double ran = learnt_seconds(t);
         printf("learnt    after %u steps, with the pace measured up to then: %s for the steps that ran, measured %+.1f %%\n", JOB_FORECAST_STEPS,
                cli_show_seconds(a, ran), 100 * ratio(t->seconds - ran, ran));
     }

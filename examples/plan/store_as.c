@@ -8,30 +8,11 @@ const ofl_dtype store_types[] = {OFL_DTYPE_Q8_0, OFL_DTYPE_Q6_K, OFL_DTYPE_Q5_K,
 
 double store_bits(ofl_dtype dtype) { return (double)ofl_dtype_block_bits(dtype) / ofl_dtype_block_elements(dtype); }
 
-/* Packed integers hold several weights each, or none: what they would be in other types is not known. */
-static bool holds_weights(ofl_dtype dtype)
-{
-    switch (dtype) {
-    case OFL_DTYPE_I8:
-    case OFL_DTYPE_I16:
-    case OFL_DTYPE_I32:
-    case OFL_DTYPE_I64:
-    case OFL_DTYPE_BOOL:
-    case OFL_DTYPE_U8:
-    case OFL_DTYPE_U16:
-    case OFL_DTYPE_U32:
-    case OFL_DTYPE_U64:
-    case OFL_DTYPE_C64:
-    case OFL_DTYPE_F8_E8M0: return false;
-    default: return true;
-    }
-}
-
 /* The same rule as the planner's advice, so that both name the same bytes. */
 static bool becomes(const ofl_tensor_info *t, ofl_dtype dtype)
 {
     uint64_t row = 0;
-    if (t->n_dims < 2 || t->row_count < 2 || !holds_weights(t->dtype) || t->tensor_class == OFL_CLASS_UNUSED) return false;
+    if (t->n_dims < 2 || t->row_count < 2 || !ofl_dtype_holds_weights(t->dtype) || t->tensor_class == OFL_CLASS_UNUSED) return false;
     if (t->dims[0] % ofl_dtype_block_elements(dtype) != 0) return false;
     return ofl_dtype_bytes(dtype, t->dims[0], &row) == OFL_OK && row < t->row_bytes;
 }

@@ -43,6 +43,9 @@ OFL_API uint32_t ofl_dtype_block_elements(ofl_dtype dtype);
 OFL_API uint32_t ofl_dtype_block_bits(ofl_dtype dtype);
 /* Bytes of `elements` contiguous elements. OFL_ERROR_ARGUMENT when they are no whole number of blocks or bytes, OFL_ERROR_OVERFLOW. */
 OFL_API ofl_status ofl_dtype_bytes(ofl_dtype dtype, uint64_t elements, uint64_t *bytes_out);
+/* 1: an element is a number, in a block or alone, that another type could hold, too. 0: whole numbers, truth values and scales, in which
+ * several weights may be packed, or none. */
+OFL_API int ofl_dtype_holds_weights(ofl_dtype dtype);
 
 typedef enum ofl_tensor_class {
     OFL_CLASS_DENSE,  /* read whole in every step */

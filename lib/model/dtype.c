@@ -52,6 +52,24 @@ uint32_t ofl_dtype_block_bits(ofl_dtype dtype)
     return row != NULL ? row->bits : 0;
 }
 
+int ofl_dtype_holds_weights(ofl_dtype dtype)
+{
+    switch (dtype) {
+    case OFL_DTYPE_I8:
+    case OFL_DTYPE_I16:
+    case OFL_DTYPE_I32:
+    case OFL_DTYPE_I64:
+    case OFL_DTYPE_BOOL:
+    case OFL_DTYPE_U8:
+    case OFL_DTYPE_U16:
+    case OFL_DTYPE_U32:
+    case OFL_DTYPE_U64:
+    case OFL_DTYPE_C64:
+    case OFL_DTYPE_F8_E8M0: return 0;
+    default: return find(dtype) != NULL;
+    }
+}
+
 ofl_status ofl_dtype_bytes(ofl_dtype dtype, uint64_t elements, uint64_t *bytes_out)
 {
     const dtype_row *row = find(dtype);

@@ -19,7 +19,7 @@ static uint64_t bytes_stored_as(const ofl_plan_facts *facts, ofl_dtype dtype)
         const ofl_plan_tensor *t = &facts->tensors[i];
         if (!ofl_plan_is_dense(t)) continue;
         uint64_t columns = t->elements / t->rows, row = columns / block * (bits / 8);
-        bool smaller = !t->vector && columns % block == 0 && row < t->row_bytes;
+        bool smaller = !t->vector && ofl_dtype_holds_weights((ofl_dtype)t->dtype) && columns % block == 0 && row < t->row_bytes;
         total += smaller ? row * t->rows : t->bytes;
     }
     return total;
@@ -77,8 +77,7 @@ static ofl_status advise_sources(ofl_plan *plan)
 {
     const ofl_source *s = plan->facts.sources;
     bool link = s[OFL_FIGURE_LINK] == OFL_SOURCE_ASSUMED && plan->draft.piece_count != 0;
-    bool compute = plan->facts.point_count == 0 &&
-                   (s[OFL_FIGURE_DEVICE_FLOPS] <= OFL_SOURCE_ASSUMED || s[OFL_FIGURE_DEVICE_BANDWIDTH] <= OFL_SOURCE_ASSUMED);
+    bool compute = ofl_plan_compute_is_assumed(&plan->facts);
     if (!link && !compute) return OFL_OK;
     const char *what = link && compute ? "link and compute rates are" : link ? "the link's rate is" : "compute rates are";
     if (plan->forecast.error_band_percent >= ofl_source_error_percent(OFL_SOURCE_ASSUMED))
