@@ -1,7 +1,7 @@
 #include "support/support.h"
 
 #include "batch/answer.h"
-#include "batch/utf8.h"
+#include "common/utf8.h"
 
 typedef struct piece { const char *text; size_t bytes; } piece;
 #define PIECE(text) {text, sizeof(text) - 1}

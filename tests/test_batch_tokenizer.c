@@ -2,7 +2,7 @@
 
 #include <sys/stat.h>
 
-#include "batch/utf8.h"
+#include "common/utf8.h"
 
 static void test_ids_equal_the_reference(void **state)
 {

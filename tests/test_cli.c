@@ -74,12 +74,14 @@ static void rates_need_their_unit(void **state)
     assert_true(rate == 12 * 1073741824.0);
     assert_int_equal(cli_parse_flops("51TFLOP/s", &rate), OFL_OK);
     assert_true(rate == 51e12);
-    static const char *const bad[] = {"12", "12GB", "12Gb/s", "12Gbit/s", "0GB/s", "GB/s", "-1GB/s", "12/s", "1e999GB/s"};
+    static const char *const bad[] = {"12", "12GB", "12Gb/s", "12Gbit/s", "0GB/s", "GB/s", "-1GB/s", "12/s", "1e999GB/s", "1e300GB/s",
+                                      "1e-300GB/s"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         if (cli_parse_rate(bad[i], &rate) != OFL_ERROR_ARGUMENT) fail_msg("\"%s\" was taken", bad[i]);
     }
     assert_int_equal(cli_parse_flops("51TB/s", &rate), OFL_ERROR_ARGUMENT);
     assert_int_equal(cli_parse_flops("51", &rate), OFL_ERROR_ARGUMENT);
+    assert_int_equal(cli_parse_flops("1e300TFLOP/s", &rate), OFL_ERROR_ARGUMENT);
 }
 
 static void every_kind_in_both_spellings(void **state)

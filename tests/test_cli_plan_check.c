@@ -105,6 +105,8 @@ static void what_was_changed_is_found(void **state)
         {"\"above_bound_percent\": ", NULL, "file"},
         {"\"streamed_bytes\": ", NULL, "file"},
         {"\"error_band_percent\": ", "0", "forecast"},
+        {"\"file_bytes_per_second\": ", "0", "file"},
+        {"\"copy_start_seconds\": ", "1e+300", "file"},
         {"\"knee_tokens\": ", NULL, "forecast"},
         {"\"model\": \"", "\"model\": \"0", "file"},
         {"\"schema\": \"ofload.plan/1\"", "\"schema\": \"ofload.plan/9\"", "file"},
@@ -245,9 +247,40 @@ static void other_options_are_refused(void **state)
     free(output);
 }
 
+/* Names from files and arguments: whole UTF-8 in JSON, no control characters on a terminal. */
+static void odd_names_do_no_harm(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {
+        "--check 'plan\xff.json' --json 'one\xff.gguf'",
+        "--json --compare --vram 80MB --overhead 1MB --link 4GB/s --context 200 'one\xff.gguf'",
+        "--json --sweep sequences=1..2 --vram 80MB --overhead 1MB --link 4GB/s --context 200 odd.json",
+        "--vram 80MB --link 4GB/s --overhead 1MB --context 200 odd.json",
+    };
+    static const char odd[] =
+        "{\"schema\":\"ofload.model/1\",\"name\":\"x\\u001b[2J\\u009b\",\"architecture\":\"llama\","
+        "\"shape\":{\"block_count\":1,\"hidden_size\":64,\"head_count\":1,\"head_count_kv\":1,\"head_dim_k\":64,\"head_dim_v\":64,"
+        "\"ffn_size\":64,\"vocab_size\":100},\"tensors\":[{\"name\":\"o\",\"dtype\":\"BF16\",\"dims\":[64,100],\"role\":\"output\","
+        "\"block\":\"output\"}]}";
+    char *output = NULL, line[512];
+    test_write(test_path("odd.json"), odd, strlen(odd));
+    (void)snprintf(line, sizeof line, "cd '%s' && ln one.gguf 'one\xff.gguf' && cp plan.json 'plan\xff.json'", test_folder());
+    assert_int_equal(test_run(line, &output), 0);
+    free(output);
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        if (run(lines[i], &output) != 0) fail_msg("%s: %s", lines[i], output);
+        if (strchr(output, '\x1b') != NULL || strstr(output, "\xc2\x9b") != NULL || strchr(output, '\xff') != NULL)
+            fail_msg("%s: %s", lines[i], output);
+        free(output);
+    }
+    assert_int_equal(run("--help > /dev/full", &output), 1);
+    free(output);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(good_plans_are_ok),         cmocka_unit_test(what_was_changed_is_found), cmocka_unit_test(any_changed_byte_is_found),
     cmocka_unit_test(another_model_and_no_plan), cmocka_unit_test(as_json),                   cmocka_unit_test(other_options_are_refused),
+    cmocka_unit_test(odd_names_do_no_harm),
 };
 
 int main(void)

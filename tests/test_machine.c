@@ -39,8 +39,38 @@ static void nonsense_is_refused(void **state)
     assert_status(ofl_machine_set(machine, OFL_FIGURE_COUNT, 1e9, OFL_SOURCE_GIVEN), OFL_ERROR_ARGUMENT);
     assert_ok(ofl_machine_set(machine, OFL_FIGURE_COPY_START, 0, OFL_SOURCE_GIVEN));
     assert_ok(ofl_machine_set(machine, OFL_FIGURE_RUNTIME, 0, OFL_SOURCE_GIVEN));
+    assert_status(ofl_machine_set(machine, OFL_FIGURE_LINK, 1e-300, OFL_SOURCE_GIVEN), OFL_ERROR_ARGUMENT);
+    assert_status(ofl_machine_set(machine, OFL_FIGURE_HOST_FLOPS, 1e300, OFL_SOURCE_GIVEN), OFL_ERROR_ARGUMENT);
+    assert_status(ofl_machine_set(machine, OFL_FIGURE_COPY_START, 1e300, OFL_SOURCE_GIVEN), OFL_ERROR_ARGUMENT);
     assert_true(ofl_machine_get(machine, OFL_FIGURE_LINK, NULL) == 3.26e9);
     ofl_machine_destroy(machine);
+}
+
+/* What is assumed from the least rate is a rate as well. */
+static void the_least_rate_is_enough(void **state)
+{
+    (void)state;
+    ofl_machine *machine = card();
+    assert_ok(ofl_machine_set(machine, OFL_FIGURE_LINK, OFL_RATE_LEAST, OFL_SOURCE_GIVEN));
+    assert_ok(ofl_machine_assume(machine));
+    assert_true(ofl_machine_get(machine, OFL_FIGURE_LINK_PAGEABLE, NULL) == OFL_RATE_LEAST);
+    ofl_machine_destroy(machine);
+}
+
+/* Programs print it, and put it in JSON. */
+static void the_name_of_a_device_is_printable(void **state)
+{
+    (void)state;
+    ofl_machine *machine = NULL;
+    assert_ok(ofl_machine_create("a\x1b[2J\xff\xc2\x85\xc3\xa9 card", &machine));
+    assert_string_equal(ofl_machine_device(machine), "a?[2J???\xc3\xa9 card");
+    ofl_machine_destroy(machine);
+    static const char *const bad[] = {"{\"schema\":\"ofload.machine/1\",\"device\":\"a\\u001b[2J\"}",
+                                      "{\"schema\":\"ofload.machine/1\",\"device\":\"\xff\"}"};
+    for (size_t i = 0; i < OFL_COUNT_OF(bad); i++) {
+        assert_status(ofl_machine_from_json(bad[i], strlen(bad[i]), &machine), OFL_ERROR_FORMAT);
+        assert_non_null(strstr(ofl_error_message(), "no text of one line"));
+    }
 }
 
 static void the_identity_follows_figures_and_sources(void **state)
@@ -194,6 +224,8 @@ static void every_allocation_may_fail(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(figures_are_kept_with_their_source),
     cmocka_unit_test(nonsense_is_refused),
+    cmocka_unit_test(the_least_rate_is_enough),
+    cmocka_unit_test(the_name_of_a_device_is_printable),
     cmocka_unit_test(the_identity_follows_figures_and_sources),
     cmocka_unit_test(defaults_fill_what_is_unset_and_nothing_else),
     cmocka_unit_test(device_memory_is_never_assumed),

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "batch/grow.h"
-#include "batch/utf8.h"
+#include "common/utf8.h"
 #include "common/app_error.h"
 
 static ofl_status no_memory(void) { return app_fail(OFL_ERROR_HOST_MEMORY, "answer: out of memory"); }

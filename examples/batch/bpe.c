@@ -1,6 +1,6 @@
 #include "batch/bpe.h"
 
-#include "batch/utf8.h"
+#include "common/utf8.h"
 
 #define CACHE_SLOTS 16384u
 #define CACHE_BYTES 30

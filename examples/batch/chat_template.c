@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "batch/chat_parts.h"
-#include "batch/utf8.h"
+#include "common/utf8.h"
 
 #define NAMES "chatml, llama3, mistral, gemma or none"
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "batch/utf8.h"
+#include "common/utf8.h"
 
 #define READ_BYTES ((size_t)1 << 20)
 

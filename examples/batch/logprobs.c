@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "batch/utf8.h"
+#include "common/utf8.h"
 
 typedef struct softmax { double best, log_sum; } softmax; /* best NaN: no logit is a number */
 

@@ -9,6 +9,7 @@
 #include "batch/output.h"
 #include "batch/resume.h"
 #include "common/cli.h"
+#include "common/json_text.h"
 #include "common/target.h"
 
 typedef struct merge_options {
@@ -116,7 +117,7 @@ static char *as_json(const merge *m)
     bool made = cJSON_AddNumberToObject(requests, "total", (double)m->in.count) != NULL &&
                 cJSON_AddNumberToObject(requests, "done", (double)m->all.answered) != NULL &&
                 cJSON_AddNumberToObject(requests, "failed", (double)m->all.failed) != NULL &&
-                cJSON_AddStringToObject(root, "output", m->options->output) != NULL;
+                json_add_text(root, "output", m->options->output) != NULL;
     char *text = made ? cJSON_Print(root) : NULL;
     cJSON_Delete(root);
     return text;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "batch/utf8.h"
+#include "common/utf8.h"
 
 #define MAX_STEPS 16
 #define MATCH_STACK (8u << 20)

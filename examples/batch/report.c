@@ -7,6 +7,7 @@
 #include <cjson/cJSON.h>
 
 #include "common/cli.h"
+#include "common/json_text.h"
 
 double report_error_percent(const report *r)
 {
@@ -19,7 +20,7 @@ static double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 /* Every value goes through here; the first failure stays. */
 typedef struct writer { cJSON *at; bool ok; } writer;
 static void number(writer *w, const char *key, double value) { w->ok = w->ok && cJSON_AddNumberToObject(w->at, key, isfinite(value) ? value : 0) != NULL; }
-static void text(writer *w, const char *key, const char *value) { w->ok = w->ok && cJSON_AddStringToObject(w->at, key, value) != NULL; }
+static void text(writer *w, const char *key, const char *value) { w->ok = w->ok && json_add_text(w->at, key, value) != NULL; }
 static void group(writer *w, cJSON *root, const char *key)
 {
     w->at = w->ok ? cJSON_AddObjectToObject(root, key) : NULL;

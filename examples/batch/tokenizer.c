@@ -3,7 +3,7 @@
 #include <utf8proc.h>
 
 #include "batch/tokenizer_parts.h"
-#include "batch/utf8.h"
+#include "common/utf8.h"
 
 static ofl_status no_memory(void) { return app_fail(OFL_ERROR_HOST_MEMORY, "tokenizer: out of memory"); }
 

@@ -1,6 +1,6 @@
 /* What the readers of GGUF files and folders share: tokens, merges and end tokens as files write them. */
 #include "batch/tokenizer_parts.h"
-#include "batch/utf8.h"
+#include "common/utf8.h"
 
 static ofl_status no_memory(void) { return app_fail(OFL_ERROR_HOST_MEMORY, "tokenizer: out of memory"); }
 

@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 
 #include "batch/tokenizer_json.h"
-#include "batch/utf8.h"
+#include "common/utf8.h"
 
 #define MAX_FILE_BYTES (256u << 20)
 

@@ -1,6 +1,6 @@
 /* A tokenizer from a GGUF file's metadata. */
 #include "batch/tokenizer_parts.h"
-#include "batch/utf8.h"
+#include "common/utf8.h"
 
 #define KEY(name) "tokenizer.ggml." name
 

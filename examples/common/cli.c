@@ -174,7 +174,7 @@ ofl_status cli_parse(const cli_program *program, int *argc, char **argv, int *ex
     fill_standard_files();
     if (program->option_count > MAX_OPTIONS) return app_fail(OFL_ERROR_INTERNAL, "%s has more than %d options", program->name, MAX_OPTIONS);
     if (answered(program, *argc, argv)) {
-        *exit_out = EXIT_DONE;
+        *exit_out = fflush(stdout) == 0 && !ferror(stdout) ? EXIT_DONE : EXIT_FAILED;
         return OFL_END;
     }
     for (; w.at < w.argc; w.at++) {

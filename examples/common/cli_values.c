@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <ofload/machine.h>
+
 #define LARGEST_WHOLE 9007199254740992.0 /* 2^53 */
 
 typedef struct unit { const char *name; double factor; } unit;
@@ -91,6 +93,14 @@ ofl_status cli_parse_size(const char *text, uint64_t *bytes_out)
     return unclear_size(text, name, value < 1e6 ? value : 0, strlen(name) == 1 && value < 1e6 ? *name : '\0');
 }
 
+static ofl_status take_rate(const char *text, double rate, double *out)
+{
+    if (rate < OFL_RATE_LEAST || rate > OFL_RATE_MOST)
+        return app_fail(OFL_ERROR_ARGUMENT, "\"%s\": a rate is above 0, from %g to %g a second", text, OFL_RATE_LEAST, OFL_RATE_MOST);
+    *out = rate;
+    return OFL_OK;
+}
+
 ofl_status cli_parse_rate(const char *text, double *bytes_per_second_out)
 {
     double value = 0;
@@ -104,9 +114,7 @@ ofl_status cli_parse_rate(const char *text, double *bytes_per_second_out)
         found = find_unit(size_units, COUNT_OF(size_units), name);
     }
     if (found == NULL) return app_fail(OFL_ERROR_ARGUMENT, "\"%s\" is no rate; write bytes a second with their unit, such as 12GB/s or 3.26GB/s", text);
-    if (value <= 0) return app_fail(OFL_ERROR_ARGUMENT, "\"%s\": a rate is above 0", text);
-    *bytes_per_second_out = value * found->factor;
-    return OFL_OK;
+    return take_rate(text, value * found->factor, bytes_per_second_out);
 }
 
 ofl_status cli_parse_flops(const char *text, double *out)
@@ -115,9 +123,7 @@ ofl_status cli_parse_flops(const char *text, double *out)
     const char *name = read_number(text, &value);
     const unit *found = name != NULL ? find_unit(flop_units, COUNT_OF(flop_units), name) : NULL;
     if (found == NULL) return app_fail(OFL_ERROR_ARGUMENT, "\"%s\" is no rate of computing; write it as 51TFLOP/s or 800GFLOP/s", text);
-    if (value <= 0) return app_fail(OFL_ERROR_ARGUMENT, "\"%s\": a rate is above 0", text);
-    *out = value * found->factor;
-    return OFL_OK;
+    return take_rate(text, value * found->factor, out);
 }
 
 ofl_status cli_parse_count(const char *text, uint64_t *out)

@@ -6,6 +6,7 @@
 #include <cjson/cJSON.h>
 #include <ofload/ofload.h>
 
+#include "common/json_text.h"
 #include "common/plan_file.h"
 
 typedef struct report {
@@ -22,7 +23,7 @@ static void add(report *r, const char *part, ofl_status status, const char *sent
     cJSON *row = cJSON_CreateObject();
     bool good = row != NULL && cJSON_AddStringToObject(row, "part", part) != NULL &&
                 cJSON_AddStringToObject(row, "result", result_of(status)) != NULL &&
-                cJSON_AddStringToObject(row, "sentence", sentence) != NULL && cJSON_AddItemToArray(r->parts, row);
+                json_add_text(row, "sentence", sentence) != NULL && cJSON_AddItemToArray(r->parts, row);
     if (good) return;
     cJSON_Delete(row);
     r->failed = true;
@@ -42,8 +43,8 @@ static ofl_status start(report *r, const char *plan_path, const char *model_path
     if (r->format != CHECK_JSON) return OFL_OK;
     r->root = cJSON_CreateObject();
     r->failed = cJSON_AddStringToObject(r->root, "schema", "ofload.check/1") == NULL ||
-                cJSON_AddStringToObject(r->root, "plan", plan_path) == NULL ||
-                cJSON_AddStringToObject(r->root, "model", model_path) == NULL ||
+                json_add_text(r->root, "plan", plan_path) == NULL ||
+                json_add_text(r->root, "model", model_path) == NULL ||
                 (r->parts = cJSON_AddArrayToObject(r->root, "parts")) == NULL;
     return r->failed ? app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory") : OFL_OK;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/app_error.h"
+#include "common/json_text.h"
 #include "plan/want.h"
 #include "plan/ways.h"
 
@@ -60,7 +61,7 @@ static void add_number(cJSON *tree, const char *key, bool known, double value)
 
 static void add_text(cJSON *tree, const char *key, const char *text)
 {
-    if (text != NULL && *text != '\0') (void)cJSON_AddStringToObject(tree, key, text);
+    if (text != NULL && *text != '\0') (void)json_add_text(tree, key, text);
     else (void)cJSON_AddNullToObject(tree, key);
 }
 

@@ -43,7 +43,11 @@ typedef struct ofl_machine ofl_machine;
 /* No figure set: each stays OFL_SOURCE_NONE until set, assumed or probed. */
 OFL_API ofl_status ofl_machine_create(const char *device_name, ofl_machine **out);
 OFL_API void ofl_machine_destroy(ofl_machine *machine);
-/* value finite and > 0 (>= 0 for COPY_START and RUNTIME), else OFL_ERROR_ARGUMENT. */
+/* Beyond these no time of a plan would be a number worth showing. */
+#define OFL_RATE_LEAST 0.1 /* bytes or operations per second */
+#define OFL_RATE_MOST 1e24
+#define OFL_SECONDS_MOST 1e6
+/* value within them, a size whole, above 0 (COPY_START and RUNTIME: at least 0) and below 2^53; else OFL_ERROR_ARGUMENT. */
 OFL_API ofl_status ofl_machine_set(ofl_machine *machine, ofl_figure figure, double value, ofl_source source);
 /* 0 and OFL_SOURCE_NONE while not set. source_out may be NULL. */
 OFL_API double ofl_machine_get(const ofl_machine *machine, ofl_figure figure, ofl_source *source_out);

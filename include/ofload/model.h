@@ -172,7 +172,7 @@ OFL_API void ofl_model_destroy(ofl_model *model);
 
 OFL_API ofl_model_format ofl_model_format_get(const ofl_model *model);
 OFL_API const char *ofl_model_path(const ofl_model *model);         /* as opened; "" for a built one */
-OFL_API const char *ofl_model_name(const ofl_model *model);         /* never NULL */
+OFL_API const char *ofl_model_name(const ofl_model *model);         /* never NULL; printable UTF-8: other bytes of the file are "?" */
 OFL_API const char *ofl_model_architecture(const ofl_model *model); /* GGUF's name: "llama", "qwen2", … */
 /* 64 hex digits: SHA-256 of the headers (names, shapes, types, offsets, sizing keys). */
 OFL_API const char *ofl_model_identity(const ofl_model *model);

@@ -49,6 +49,12 @@ void *ofl_alloc(uint64_t count, uint64_t size);
 /* Grows an array to hold at least `needed` items, by doubling: true, or false with *array untouched. New items are zero. */
 bool ofl_grow(void **array, uint64_t *capacity, uint64_t needed, uint64_t size);
 char *ofl_copy_string(const char *text, size_t bytes);
+/* Bytes of the UTF-8 character that starts here, 1 to 4; 0: none does. */
+size_t ofl_character_bytes(const char *text);
+/* Whole UTF-8 without control characters: what a terminal and JSON can take from a file that others wrote. */
+bool ofl_is_printable(const char *text);
+/* In place: what is not printable becomes "?", a byte each. */
+void ofl_make_printable(char *text);
 void ofl_free(void *pointer);
 /* printf into a new string (ofl_free); NULL when out of memory. */
 char *ofl_format(const char *format, ...) __attribute__((format(printf, 1, 2)));

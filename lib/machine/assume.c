@@ -40,7 +40,8 @@ static double assumed_value(const ofl_machine *machine, const assumption *a)
 {
     double value = machine->simulated ? a->simulated : a->real;
     if (a->of != OFL_FIGURE_COUNT) value *= machine->values[a->of];
-    if (ofl_figure_unit_of(a->figure) != OFL_UNIT_BYTES) return value;
+    if (ofl_figure_unit_of(a->figure) == OFL_UNIT_SECONDS) return value;
+    if (ofl_figure_unit_of(a->figure) != OFL_UNIT_BYTES) return fmax(value, OFL_RATE_LEAST);
     return value < 1 && a->of != OFL_FIGURE_COUNT ? 1 : floor(value);
 }
 

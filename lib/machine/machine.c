@@ -83,6 +83,7 @@ ofl_status ofl_machine_create(const char *device_name, ofl_machine **out)
     if (machine == NULL) goto no_memory;
     machine->device = ofl_copy_string(device_name, strlen(device_name));
     if (machine->device == NULL) goto free_machine;
+    ofl_make_printable(machine->device);
     machine->link.device_node = machine->link.pinned_node = -1;
     ofl_machine_identify(machine);
     *out = machine;
@@ -104,11 +105,16 @@ void ofl_machine_destroy(ofl_machine *machine)
 static ofl_status check_value(ofl_figure figure, double value)
 {
     const char *key = figure_keys[figure];
+    ofl_figure_unit unit = ofl_figure_unit_of(figure);
     bool zero_allowed = figure == OFL_FIGURE_COPY_START || figure == OFL_FIGURE_RUNTIME;
     if (!isfinite(value) || value < 0 || (value == 0 && !zero_allowed))
         return ofl_fail(OFL_ERROR_ARGUMENT, "machine: %s is %g; a number %s 0 is needed", key, value, zero_allowed ? "of at least" : "above");
-    if (ofl_figure_unit_of(figure) == OFL_UNIT_BYTES && (value >= LARGEST_WHOLE || floor(value) != value))
+    if (unit == OFL_UNIT_BYTES && (value >= LARGEST_WHOLE || floor(value) != value))
         return ofl_fail(OFL_ERROR_ARGUMENT, "machine: %s is %g; a whole number of bytes below 2^53 is needed", key, value);
+    if (unit == OFL_UNIT_SECONDS && value > OFL_SECONDS_MOST)
+        return ofl_fail(OFL_ERROR_ARGUMENT, "machine: %s is %g; it is at most %g", key, value, OFL_SECONDS_MOST);
+    if (unit > OFL_UNIT_BYTES && unit != OFL_UNIT_SECONDS && (value < OFL_RATE_LEAST || value > OFL_RATE_MOST))
+        return ofl_fail(OFL_ERROR_ARGUMENT, "machine: %s is %g; a rate from %g to %g is needed", key, value, OFL_RATE_LEAST, OFL_RATE_MOST);
     return OFL_OK;
 }
 
@@ -169,6 +175,7 @@ void ofl_machine_add_note(ofl_machine *machine, const char *format, ...)
     va_list arguments;
     if (machine->note_count == OFL_MACHINE_NOTES_MAX) return;
     va_start(arguments, format);
-    (void)vsnprintf(machine->notes[machine->note_count++], OFL_MACHINE_NOTE_BYTES, format, arguments);
+    (void)vsnprintf(machine->notes[machine->note_count], OFL_MACHINE_NOTE_BYTES, format, arguments);
     va_end(arguments);
+    ofl_make_printable(machine->notes[machine->note_count++]);
 }

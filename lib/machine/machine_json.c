@@ -110,7 +110,10 @@ static ofl_status read_header(const cJSON *tree, const char **device_out)
     if (status != OFL_OK) return status;
     if (strcmp(schema, SCHEMA) != 0) return ofl_fail(OFL_ERROR_FORMAT, "machine: the schema is \"%.64s\"; this version reads \"" SCHEMA "\"", schema);
     *device_out = "unknown device";
-    return cJSON_GetObjectItemCaseSensitive(tree, "device") != NULL ? ofl_json_get_string(tree, "machine", "device", device_out) : OFL_OK;
+    if (cJSON_GetObjectItemCaseSensitive(tree, "device") == NULL) return OFL_OK;
+    status = ofl_json_get_string(tree, "machine", "device", device_out);
+    if (status != OFL_OK || ofl_is_printable(*device_out)) return status;
+    return ofl_fail(OFL_ERROR_FORMAT, "machine: the name of the device is no text of one line");
 }
 
 static bool only_space(const char *from, const char *end)

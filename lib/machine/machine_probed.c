@@ -168,11 +168,7 @@ static ofl_status read_paths(ofl_machine *machine, const cJSON *paths)
 /* It will be printed: no control characters. */
 static bool is_note(const cJSON *note)
 {
-    if (!cJSON_IsString(note) || strlen(note->valuestring) >= OFL_MACHINE_NOTE_BYTES) return false;
-    for (const char *at = note->valuestring; *at != '\0'; at++) {
-        if (iscntrl((unsigned char)*at)) return false;
-    }
-    return true;
+    return cJSON_IsString(note) && strlen(note->valuestring) < OFL_MACHINE_NOTE_BYTES && ofl_is_printable(note->valuestring);
 }
 
 static ofl_status read_notes(ofl_machine *machine, const cJSON *notes)

@@ -35,10 +35,21 @@ void ofl_model_destroy(ofl_model *model)
     ofl_free(model);
 }
 
+/* Programs print both. */
+static const char *printable(ofl_model *model, const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char *copy = ofl_model_take(model, bytes);
+    if (copy == NULL) return NULL;
+    memcpy(copy, text, bytes);
+    ofl_make_printable(copy);
+    return copy;
+}
+
 ofl_status ofl_model_set_texts(ofl_model *model, const char *name, const char *architecture)
 {
-    model->name = ofl_model_text(model, name, strlen(name));
-    model->architecture = ofl_model_text(model, architecture, strlen(architecture));
+    model->name = printable(model, name);
+    model->architecture = printable(model, architecture);
     return model->name != NULL && model->architecture != NULL ? OFL_OK : ofl_model_out_of_memory(model);
 }
 

@@ -64,6 +64,8 @@ bool ofl_read_flag(const cJSON *object, const char *key) { return cJSON_IsTrue(c
 char *ofl_read_text(ofl_json_reader *r, const cJSON *object, const char *key)
 {
     const char *value = ofl_read_string(r, object, key);
+    if (r->status == OFL_OK && !ofl_is_printable(value))
+        r->status = ofl_fail(OFL_ERROR_FORMAT, "plan: JSON: \"%s\" is no text of one line", key);
     char *copy = r->status == OFL_OK ? ofl_copy_string(value, strlen(value)) : NULL;
     if (copy == NULL) ofl_read_no_memory(r);
     return copy;

@@ -35,19 +35,6 @@ static void put(ofl_json_text *text, const char *bytes, size_t count)
     text->bytes[text->count] = '\0';
 }
 
-/* Bytes of the character that starts here; 0: no UTF-8 (names come from files). */
-static size_t character(const char *text)
-{
-    const unsigned char *t = (const unsigned char *)text;
-    size_t bytes = t[0] < 0x80 ? 1 : t[0] >= 0xC2 && t[0] < 0xE0 ? 2 : (t[0] & 0xF0) == 0xE0 ? 3 : t[0] >= 0xF0 && t[0] < 0xF5 ? 4 : 0;
-    for (size_t i = 1; i < bytes; i++) {
-        if ((t[i] & 0xC0) != 0x80) return 0;
-    }
-    bool odd = (t[0] == 0xE0 && t[1] < 0xA0) || (t[0] == 0xED && t[1] > 0x9F) || (t[0] == 0xF0 && t[1] < 0x90) ||
-               (t[0] == 0xF4 && t[1] > 0x8F);
-    return odd ? 0 : bytes;
-}
-
 static bool is_plain(unsigned char byte) { return byte >= 0x20 && byte < 0x80 && byte != '"' && byte != '\\'; }
 
 static void put_escaped(ofl_json_text *text, unsigned char byte)
@@ -67,7 +54,7 @@ static void put_quoted(ofl_json_text *text, const char *value)
         put(text, from, plain);
         from += plain;
         if (*from == '\0') break;
-        wide = (unsigned char)*from < 0x80 ? 1 : character(from);
+        wide = (unsigned char)*from < 0x80 ? 1 : ofl_character_bytes(from);
         if (wide == 0) put(text, "\xEF\xBF\xBD", 3); /* the sign for a character that is none */
         else if (wide == 1) put_escaped(text, (unsigned char)*from);
         else put(text, from, wide);

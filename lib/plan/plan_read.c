@@ -107,6 +107,20 @@ static void read_model(reader *r)
     if (r->json.status == OFL_OK) read_unused(r, o);
 }
 
+/* A machine would refuse it, too. */
+static void check_figures(reader *r)
+{
+    const ofl_plan_facts *f = &r->plan->facts;
+    ofl_machine *machine = NULL;
+    if (r->json.status != OFL_OK) return;
+    r->json.status = ofl_machine_create(f->device, &machine);
+    for (int i = 0; i < OFL_FIGURE_COUNT && r->json.status == OFL_OK; i++) {
+        if (f->sources[i] != OFL_SOURCE_NONE && ofl_machine_set(machine, (ofl_figure)i, f->figures[i], f->sources[i]) != OFL_OK)
+            r->json.status = ofl_fail(OFL_ERROR_FORMAT, "plan: JSON: %s", ofl_error_message());
+    }
+    ofl_machine_destroy(machine);
+}
+
 static void read_machine(reader *r)
 {
     ofl_plan_facts *f = &r->plan->facts;
@@ -122,9 +136,7 @@ static void read_machine(reader *r)
     }
     if (r->json.status == OFL_OK && (f->sources[OFL_FIGURE_VRAM] == OFL_SOURCE_NONE || !(f->figures[OFL_FIGURE_LINK] > 0)))
         ofl_read_refuse(&r->json, "the machine has no memory or no link");
-    if (r->json.status == OFL_OK &&
-        (f->figures[OFL_FIGURE_VRAM] >= (double)OFL_LARGEST_WHOLE || f->figures[OFL_FIGURE_RUNTIME] >= (double)OFL_LARGEST_WHOLE))
-        ofl_read_refuse(&r->json, "the machine's memory is beyond 2^53 bytes");
+    check_figures(r);
 }
 
 static void read_curve(reader *r, const cJSON *workload, const char *key, ofl_compute_point **points_out, uint64_t *count_out)

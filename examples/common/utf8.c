@@ -1,4 +1,4 @@
-#include "batch/utf8.h"
+#include "common/utf8.h"
 
 /* The range that the second byte must lie in shuts out overlong forms, surrogates and codes above U+10FFFF. */
 static unsigned character_length(unsigned char first, unsigned char *low, unsigned char *high)

@@ -1,6 +1,6 @@
 /* UTF-8, one character at a time. */
-#ifndef OFLOAD_BATCH_UTF8_H
-#define OFLOAD_BATCH_UTF8_H
+#ifndef OFLOAD_UTF8_H
+#define OFLOAD_UTF8_H
 
 #include <stdbool.h>
 #include <stddef.h>
