@@ -147,6 +147,8 @@ uint64_t ofl_plan_piece_data(const ofl_plan_cut *cut, const ofl_unit *unit);
 /* Into how many units a matrix is cut by parts of this size; the part size at which it makes `parts` equal ones. */
 uint64_t ofl_plan_parts_of(const ofl_plan_tensor *tensor, uint64_t part_bytes);
 uint64_t ofl_plan_even_part(const ofl_plan_tensor *tensor, uint64_t parts);
+/* Do all parts have as many rows, but for the last step of a matrix whose rows are no whole number of steps? */
+bool ofl_plan_parts_equal(const ofl_plan_tensor *tensor, uint64_t part_bytes);
 
 /* account.c: the one place where memory is added up. */
 /* What one sequence of the planned context needs, and what the region then holds. */
@@ -213,8 +215,8 @@ void ofl_plan_draft_clear(ofl_plan_draft *draft);
 uint64_t ofl_plan_largest_piece(const ofl_plan_cut *cut);
 ofl_step_shape ofl_plan_decode_shape(const ofl_plan_settings *settings, uint32_t sequences);
 
-/* A part size that may be chosen, and about how many units it makes of the model. */
-typedef struct ofl_plan_part { uint64_t bytes; double units; } ofl_plan_part;
+/* A part size that may be chosen, about how many units it makes of the model, and by what its cost is multiplied for parts that differ. */
+typedef struct ofl_plan_part { uint64_t bytes; double units, weight; } ofl_plan_part;
 #define OFL_PLAN_PARTS 160u
 
 /* What a search needs of the facts, once for all counts. facts and wish must outlive it. */

@@ -7,6 +7,7 @@
 #define CHUNK_SHARE 16u        /* of the room, what a larger prefill chunk may take from the weights */
 #define CHUNK_STEP 16u
 #define UNIT_SECONDS 2e-6      /* what a unit costs besides its copy's start: calls, kernels that fill the device less well */
+#define UNEVEN_COST 0.08       /* so much more parts of different sizes count where the ring holds two: they pass less evenly */
 #define RING_PIECES 3u         /* where much is streamed; and where that is little, … */
 #define RING_STREAMED 160u     /* … this fraction of what is streamed: more pieces even out more */
 #define PART_COMMON (UINT64_C(8) << 20) /* smaller parts only where the ring would otherwise be more than a … */
@@ -82,6 +83,17 @@ static double units_of(const kind *kinds, uint32_t count, uint64_t part)
     return units;
 }
 
+/* The share of the bytes that is cut into parts of different sizes. */
+static double uneven_share(const kind *kinds, uint32_t count, uint64_t part)
+{
+    double uneven = 0, total = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        total += kinds[i].bytes;
+        if (kinds[i].tensor->bytes > part && !ofl_plan_parts_equal(kinds[i].tensor, part)) uneven += kinds[i].bytes;
+    }
+    return total > 0 ? uneven / total : 0;
+}
+
 /* Keeps them ascending and apart. */
 static void add_part(ofl_plan_search *s, uint64_t bytes)
 {
@@ -91,6 +103,17 @@ static void add_part(ofl_plan_search *s, uint64_t bytes)
     if (at > 0 && s->parts[at - 1].bytes == bytes) return;
     for (uint32_t i = s->part_count++; i > at; i--) s->parts[i] = s->parts[i - 1];
     s->parts[at].bytes = bytes;
+}
+
+/* A smaller part whose ring costs more than a larger one's is none: where more is streamed, it might follow that one. */
+static void drop_dearer(ofl_plan_search *s)
+{
+    double least = INFINITY;
+    for (uint32_t i = s->part_count; i-- > 0;) {
+        double ring = s->parts[i].weight * (double)s->parts[i].bytes;
+        if (ring > least) s->parts[i].weight = INFINITY;
+        else least = ring;
+    }
 }
 
 /* Powers of two and three halves of them, and the sizes that cut the matrices which make up most of the model into equal parts: others
@@ -109,7 +132,12 @@ static void find_parts(ofl_plan_search *s)
         for (uint64_t parts = 1; kinds[i].bytes > KIND_SHARE * total && parts <= EVEN_PARTS; parts++)
             add_part(s, ofl_plan_even_part(kinds[i].tensor, parts));
     }
-    for (uint32_t i = 0; i < s->part_count; i++) s->parts[i].units = units_of(kinds, count, s->parts[i].bytes);
+    for (uint32_t i = 0; i < s->part_count; i++) {
+        ofl_plan_part *part = &s->parts[i];
+        part->units = units_of(kinds, count, part->bytes);
+        part->weight = 1 + UNEVEN_COST * uneven_share(kinds, count, part->bytes);
+    }
+    drop_dearer(s);
 }
 
 static void add_load(ofl_unit_load *sum, const ofl_unit_load *load)
@@ -215,20 +243,31 @@ static double ring_pieces(const ofl_plan_search *s, uint64_t streamed)
     return (double)streamed < SHARE_OF_TWO * (double)s->movable_bytes ? 2 : RING_PIECES;
 }
 
-/* The part size at which starting copies and the room for the ring together cost least. More streamed never takes smaller ones. */
-static uint64_t best_part(const ofl_plan_search *s, uint64_t streamed)
+/* The part size, of those up to `most`, at which starting copies and the room for the ring together cost least. More streamed never takes
+ * smaller ones. */
+static uint64_t cheapest_part(const ofl_plan_search *s, uint64_t streamed, double pieces, double most)
 {
     double start = s->facts->figures[OFL_FIGURE_COPY_START] + UNIT_SECONDS, share = (double)streamed / (double)s->movable_bytes;
-    double ring = ring_pieces(s, streamed) / s->facts->figures[OFL_FIGURE_LINK], least = INFINITY;
+    double ring = pieces / s->facts->figures[OFL_FIGURE_LINK], least = INFINITY;
     uint64_t smallest = ofl_max_u64(OFL_PART_FINE, ofl_min_u64(PART_COMMON, streamed / (RING_PIECES * RING_SHARE)));
     uint64_t best = s->parts[s->part_count - 1].bytes;
     for (uint32_t i = 0; i < s->part_count; i++) {
         double cost = ring * (double)s->parts[i].bytes + share * s->parts[i].units * start;
-        if (s->parts[i].bytes < smallest || cost >= least) continue;
+        if (pieces < RING_PIECES) cost *= s->parts[i].weight;
+        if (s->parts[i].bytes < smallest || cost >= least || (double)s->parts[i].bytes > most) continue;
         least = cost;
         best = s->parts[i].bytes;
     }
     return best;
+}
+
+/* Two pieces take no more room than three would where the one turns into the other. */
+static uint64_t best_part(const ofl_plan_search *s, uint64_t streamed)
+{
+    double pieces = ring_pieces(s, streamed);
+    if (pieces >= RING_PIECES) return cheapest_part(s, streamed, pieces, INFINITY);
+    uint64_t turn = cheapest_part(s, (uint64_t)(SHARE_OF_TWO * (double)s->movable_bytes), RING_PIECES, INFINITY);
+    return cheapest_part(s, streamed, pieces, RING_PIECES * (double)turn / pieces);
 }
 
 static void choose_ring(const ofl_plan_search *s, ofl_plan_room *room)

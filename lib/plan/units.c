@@ -95,6 +95,12 @@ uint64_t ofl_plan_parts_of(const ofl_plan_tensor *t, uint64_t part_bytes)
     return part_count(t, part_bytes, &step, &steps);
 }
 
+bool ofl_plan_parts_equal(const ofl_plan_tensor *t, uint64_t part_bytes)
+{
+    uint64_t step, steps, parts = part_count(t, part_bytes, &step, &steps);
+    return steps % parts == 0;
+}
+
 uint64_t ofl_plan_even_part(const ofl_plan_tensor *t, uint64_t parts)
 {
     uint64_t rows = (t->rows + parts - 1) / parts, step = row_step(rows);
