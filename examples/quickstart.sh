@@ -8,7 +8,7 @@ cd "$root"
 install_packages "${build_packages[@]}" "${model_packages[@]}" jq
 build build -DOFLOAD_BUILD_TESTS=OFF
 
-# The device: a quarter of the model's size in memory for everything, behind a link of 1 GB/s. Simulated: this needs no GPU.
+# The device: less memory for everything than the weights alone take, behind a link of 1 GB/s. Simulated: this needs no GPU.
 device=${OFLOAD_DEVICE:-sim:vram=64MiB,h2d=1GB/s}
 out=build/quickstart
 mkdir -p "$out"

@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/show.h"
+
 #define MAX_OPTIONS 64
+#define HELP_COLUMN 30
 
 static const char *const built_in[] = {"--help", "--version"};
 
@@ -129,8 +132,10 @@ static void print_option(const char *name, const char *argument, const char *hel
 {
     char left[64];
     (void)snprintf(left, sizeof left, "%s%s%s", name, argument != NULL ? " " : "", argument != NULL ? argument : "");
-    if (strlen(left) <= 30) printf("  %-30s  %s\n", left, help);
-    else printf("  %s\n  %-30s  %s\n", left, "", help);
+    printf("  ");
+    show_left(left, HELP_COLUMN);
+    if (strlen(left) > HELP_COLUMN) printf("\n  %*s", HELP_COLUMN, "");
+    printf("  %s\n", help);
 }
 
 static void print_help(const cli_program *program)

@@ -141,6 +141,5 @@ ofl_status ofl_plan_verify(const ofl_plan *plan, const ofl_model *model, ofl_pla
         each(context, parts[i].name, status, status == OFL_OK ? sentence : ofl_error_message());
     }
     if (wrong == 0) return OFL_OK;
-    return ofl_fail(OFL_ERROR_MISMATCH, "plan: %u of %u things checked are wrong; make the plan anew", wrong,
-                    (unsigned)OFL_COUNT_OF(parts));
+    return ofl_fail(OFL_ERROR_MISMATCH, "plan: %u of the parts looked at %s wrong; make the plan anew", wrong, wrong == 1 ? "is" : "are");
 }
