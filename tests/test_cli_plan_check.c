@@ -69,11 +69,9 @@ static void good_plans_are_ok(void **state)
 static char *set_figure(const char *json, const char *key, const char *figure)
 {
     const char *from = strstr(json, key);
-    if (from == NULL) fail_msg("there is no %s", key);
+    if (from == NULL) return NULL;
     from += strlen(key);
-    char *out = malloc(strlen(json) + strlen(figure) + 1);
-    (void)sprintf(out, "%.*s%s%s", (int)(from - json), json, figure, from + strcspn(from, ",\n}"));
-    return out;
+    return plan_join(json, (size_t)(from - json), figure, from + strcspn(from, ",\n}"));
 }
 
 /* One change each; the hash is that of the changed text, so that it is found for what it is. */

@@ -21,14 +21,23 @@ static inline char *plan_sign(const char *json)
     return whole;
 }
 
+/* The first `before` bytes of a text, `middle`, and `rest` to its end; NULL without memory. */
+static inline char *plan_join(const char *text, size_t before, const char *middle, const char *rest)
+{
+    size_t length = strlen(middle), after = strlen(rest);
+    char *out = malloc(before + length + after + 1);
+    if (out == NULL) return NULL;
+    memcpy(out, text, before);
+    memcpy(out + before, middle, length);
+    memcpy(out + before + length, rest, after + 1);
+    return out;
+}
+
 /* The first one replaced; NULL where there is none. */
 static inline char *plan_replace(const char *text, const char *what, const char *with)
 {
     const char *from = strstr(text, what);
-    if (from == NULL) return NULL;
-    char *out = malloc(strlen(text) + strlen(with) + 1);
-    (void)sprintf(out, "%.*s%s%s", (int)(from - text), text, with, from + strlen(what));
-    return out;
+    return from != NULL ? plan_join(text, (size_t)(from - text), with, from + strlen(what)) : NULL;
 }
 
 #endif
