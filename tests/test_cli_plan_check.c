@@ -170,7 +170,8 @@ static void another_model_and_no_plan(void **state)
     test_write(test_path("empty.json"), "", 0);
     test_write(test_path("number.json"), "42", 2);
     test_write(test_path("object.json"), "{}", 2);
-    test_write(test_path("huge.json"), "{\"schema\":\"ofload.plan/1\",\"model\":{\"tensor_count\":99999999999999}}", 68);
+    static const char huge[] = "{\"schema\":\"ofload.plan/1\",\"model\":{\"tensor_count\":99999999999999}}";
+    test_write(test_path("huge.json"), huge, sizeof huge - 1);
     free(deep);
     size_t bytes;
     char *json = test_read(test_path("plan.json"), &bytes);
