@@ -37,7 +37,7 @@ build build-nocuda -DOFLOAD_CUDA=OFF -DOFLOAD_BUILD_PROGRAMS=OFF
 run_tests build-nocuda -R '^test_(base|device)'
 
 build build-asan "-DOFLOAD_SANITIZE=address,undefined" -DCMAKE_BUILD_TYPE=RelWithDebInfo
-UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 run_tests build-asan
+UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 run_tests build-asan -j 2
 
 build build-tsan -DOFLOAD_SANITIZE=thread
 # The thread sanitizer cannot map its shadow where address randomisation is too wide.
@@ -45,6 +45,6 @@ tsan=(ctest --test-dir build-tsan --output-on-failure -j 1 -L threads)
 setarch "$(uname -m)" -R true 2>/dev/null && tsan=(setarch "$(uname -m)" -R "${tsan[@]}")
 say "Tests: build-tsan (those with threads)"
 "${tsan[@]}"
-say "Fuzzing: ${OFLOAD_FUZZ_SECONDS:-30} s a target"
-tests/fuzz/run.sh "${OFLOAD_FUZZ_SECONDS:-30}"
+say "Fuzzing: ${OFLOAD_FUZZ_SECONDS:-20} s a target"
+tests/fuzz/run.sh "${OFLOAD_FUZZ_SECONDS:-20}"
 say "All stages passed"
