@@ -41,7 +41,7 @@ UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 run_tests build-asan -j 2
 
 build build-tsan -DOFLOAD_SANITIZE=thread
 # The thread sanitizer cannot map its shadow where address randomisation is too wide.
-tsan=(ctest --test-dir build-tsan --output-on-failure -j 1 -L threads)
+tsan=(ctest --test-dir build-tsan --output-on-failure -j 2 -L threads)
 setarch "$(uname -m)" -R true 2>/dev/null && tsan=(setarch "$(uname -m)" -R "${tsan[@]}")
 say "Tests: build-tsan (those with threads)"
 "${tsan[@]}"
