@@ -2,10 +2,10 @@
 
 #include <math.h>
 
-#include "batch/attention.h"
+#include "batch/cpu/attention.h"
 #include "batch/rope.h"
-#include "batch/rows.h"
-#include "batch/vector.h"
+#include "batch/cpu/rows.h"
+#include "batch/cpu/vector.h"
 #include "common/app_error.h"
 
 #define BLOCK_TOKENS 32u

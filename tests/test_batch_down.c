@@ -45,7 +45,7 @@ static ofl_status tight_load(void *context)
     return stub_load(context);
 }
 
-static ofl_status tight_step(void *context, const ofl_step *step, const int32_t *tokens, const float **logits_out)
+static ofl_status tight_step(void *context, const ofl_step *step, const int32_t *tokens, row_choice *rows)
 {
     stub *s = context;
     const device *d = &the_device;
@@ -57,7 +57,7 @@ static ofl_status tight_step(void *context, const ofl_step *step, const int32_t 
     }
     if (d->free_for != 0 && s->steps + 1 >= d->free_from_step && needed(d) > d->free_for)
         return app_fail(OFL_ERROR_DEVICE_MEMORY, "the step's %u tokens: no memory", step->shape.tokens);
-    return stub_step(context, step, tokens, logits_out);
+    return stub_step(context, step, tokens, rows);
 }
 
 static ofl_status tight_shrink(void *context, const backend_limits *limits)

@@ -2,8 +2,8 @@
 
 #include <math.h>
 
-#include "batch/expand.h"
-#include "batch/vector.h"
+#include "batch/cpu/expand.h"
+#include "batch/cpu/vector.h"
 
 static uint32_t read_u32(const char **at)
 {

@@ -117,6 +117,26 @@ static void test_partial_characters(void **state)
     free_answers(&a);
 }
 
+/* No token is made up for a row without a number: the request is an error line, its neighbours are not. */
+static void test_logits_without_a_number(void **state)
+{
+    (void)state;
+    fresh();
+    backend model = stub_backend();
+    run_settings settings = stub_settings(in_path, out_path);
+    FILE *file = fopen(in_path, "w");
+    add_line(file, "greedy", "~abc", "\"temperature\":0");
+    add_line(file, "drawn", "~abcd", "\"temperature\":1,\"top_p\":0.5,\"n\":2,\"logprobs\":true,\"top_logprobs\":3");
+    add_line(file, "whole", "#whole", "");
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(run(&settings, &model), EXIT_ERROR_LINES);
+    answers a = read_answers(out_path);
+    assert_string_equal(error_code(find(&a, "greedy")), "no_finite_logit");
+    assert_string_equal(error_code(find(&a, "drawn")), "no_finite_logit");
+    assert_string_equal(content(find(&a, "whole")), "whole");
+    free_answers(&a);
+}
+
 static void test_context_is_the_longest_request(void **state)
 {
     (void)state;
@@ -345,6 +365,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_answers_do_not_depend_on_neighbours),
     cmocka_unit_test(test_several_choices),
     cmocka_unit_test(test_partial_characters),
+    cmocka_unit_test(test_logits_without_a_number),
     cmocka_unit_test(test_context_is_the_longest_request),
     cmocka_unit_test(test_the_plan_is_told_what_is_typical),
     cmocka_unit_test(test_duplicate_ids),

@@ -71,11 +71,11 @@ static void stay_stuck(void)
     for (;;) (void)pause();
 }
 
-static ofl_status slow_step(void *context, const ofl_step *step, const int32_t *tokens, const float **logits_out)
+static ofl_status slow_step(void *context, const ofl_step *step, const int32_t *tokens, row_choice *rows)
 {
     if (stuck_at != 0 && the_stub.steps + 1 == stuck_at) stay_stuck();
     (void)usleep(the_stub.sleep_us);
-    return stub_step(context, step, tokens, logits_out);
+    return stub_step(context, step, tokens, rows);
 }
 
 static int run_job(bool ordered, uint32_t sleep_us)

@@ -20,6 +20,13 @@ static double by_hand(const float *logits, uint32_t count, uint32_t id)
     return (double)-logl(sum);
 }
 
+static void add(logprob_list *list, const float *logits, uint32_t usable, int32_t chosen)
+{
+    logprob entries[1 + LOGPROBS_MAX_TOP];
+    logprobs_of(logits, usable, chosen, list->top, entries);
+    assert_true(logprobs_add(list, entries));
+}
+
 static void test_values_are_those_of_a_softmax(void **state)
 {
     (void)state;
@@ -29,7 +36,7 @@ static void test_values_are_those_of_a_softmax(void **state)
     for (uint32_t i = 0; i < IDS; i++) logits[i] = i < USABLE ? (float)(int64_t)(test_random(&seed) % 4000) * 0.01f - 20 : 1000;
     logits[7] = logits[8] = logits[3] = 30; /* equals: the lower id first */
     logprob_list list = {.top = TOP};
-    for (int32_t chosen = 0; chosen < 60; chosen++) assert_true(logprobs_add(&list, logits, USABLE, chosen));
+    for (int32_t chosen = 0; chosen < 60; chosen++) add(&list, logits, USABLE, chosen);
     assert_int_equal(list.tokens, 60);
     assert_true(logprobs_bytes(&list) >= UINT64_C(60) * (1 + TOP) * 8 && logprobs_bytes(&list) <= UINT64_C(2) * 60 * (1 + TOP) * 8);
     for (int32_t chosen = 0; chosen < 60; chosen++) {
@@ -55,7 +62,9 @@ static void test_odd_logits(void **state)
     (void)state;
     const float certain[] = {-INFINITY, 5, NAN, -INFINITY}, none[] = {NAN, NAN, NAN, NAN};
     logprob_list list = {.top = 5};
-    assert_true(logprobs_add(&list, certain, 4, 1) && logprobs_add(&list, certain, 4, 0) && logprobs_add(&list, none, 4, 0));
+    add(&list, certain, 4, 1);
+    add(&list, certain, 4, 0);
+    add(&list, none, 4, 0);
     assert_true(list.entries[0].value == 0 && !signbit(list.entries[0].value));
     assert_int_equal(list.entries[1].id, 1);
     assert_int_equal(list.entries[4].id, -1); /* there are no more */

@@ -2,10 +2,10 @@
 
 #include <math.h>
 
-#include "batch/expand.h"
-#include "batch/matmul.h"
-#include "batch/tile.h"
-#include "batch/vector.h"
+#include "batch/cpu/expand.h"
+#include "batch/cpu/matmul.h"
+#include "batch/cpu/tile.h"
+#include "batch/cpu/vector.h"
 #include "common/app_error.h"
 
 #define WORKSPACE (4u << 20)

@@ -5,6 +5,7 @@
 
 #include <ofload/ofload.h>
 
+#include "batch/choose.h"
 #include "batch/request.h"
 
 typedef struct backend_load { /* what the input asks for */
@@ -38,7 +39,6 @@ typedef struct backend {
     void *context;
     const char *model_name, *model_identity, *compute, *kv_type, *chat_template; /* borrowed; "" where there is none */
     uint32_t usable_ids;      /* ids below this have a meaning */
-    uint32_t vocabulary;      /* floats per row of logits */
     uint64_t context_given;   /* 0: by the longest request */
     uint64_t context_limit;   /* no request may be longer; 0: no limit known */
     /* OFL_ERROR_ARGUMENT: this request cannot be a prompt, and app_error() says why. Anything else ends the run. */
@@ -49,8 +49,8 @@ typedef struct backend {
     ofl_status (*plan)(void *context, const backend_load *load, const ofl_plan **out);
     /* Loads the weights: from here on steps can run. */
     ofl_status (*load)(void *context);
-    /* OFL_ERROR_DEVICE_MEMORY: the step did not run; less may. So too from load. */
-    ofl_status (*step)(void *context, const ofl_step *step, const int32_t *tokens, const float **logits_out);
+    /* rows: one for each item that wants logits, in their order. OFL_ERROR_DEVICE_MEMORY: the step did not run; less may. So too from load. */
+    ofl_status (*step)(void *context, const ofl_step *step, const int32_t *tokens, row_choice *rows);
     /* Holds less device memory from now on, under the same plan; what KV holds stays where kv_tokens is as before. NULL: cannot. */
     ofl_status (*shrink)(void *context, const backend_limits *limits);
     /* Unloads, and plans for less: for what is there now, if that is less than before, else for a part of it. The old plan is gone. The load is as it

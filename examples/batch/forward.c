@@ -1,285 +1,50 @@
-#include "batch/forward_state.h"
+#include "batch/forward.h"
 
-#include <string.h>
-
-#include "batch/attention.h"
-#include "batch/expand.h"
-#include "batch/rows.h"
-#include "batch/supports.h"
-#include "batch/threads.h"
 #include "common/app_error.h"
 
-static ofl_status check_item(const forward *f, const ofl_step_item *item, uint32_t *tokens, uint32_t *logits)
+ofl_status forward_choose(const ofl_device *device, const forward_kind **out)
 {
-    uint64_t end = (uint64_t)item->first_position + item->token_count;
-    if (item->token_count == 0 || end > (uint64_t)item->block_count * f->settings.kv_block_tokens)
-        return app_fail(OFL_ERROR_ARGUMENT, "step: %llu positions do not fit the request's %u KV blocks", (unsigned long long)end,
-                        item->block_count);
-    for (uint32_t b = 0; b < item->block_count; b++) {
-        if (item->blocks[b] >= f->cache.block_count)
-            return app_fail(OFL_ERROR_ARGUMENT, "step: KV block %u of %u", item->blocks[b], f->cache.block_count);
-    }
-    *tokens += item->token_count;
-    *logits += item->wants_logits != 0;
+    ofl_device_info info = {.struct_size = sizeof info};
+    if (ofl_device_info_get(device, &info) != OFL_OK) return app_forward(ofl_diagnostic_get()->status);
+    if (!info.host_readable)
+        return app_fail(OFL_ERROR_UNSUPPORTED,
+                        "forward pass: %s keeps its memory to itself and this driver computes on the CPU; use a simulated device (sim:…)",
+                        info.spec);
+    *out = &forward_cpu;
     return OFL_OK;
 }
 
-static ofl_status check_step(const forward *f, const ofl_step *given, const int32_t *ids)
+ofl_status forward_open(const ofl_model *model, const ofl_plan *plan, ofl_engine *engine, ofl_device *device, uint32_t threads,
+                        forward **out)
 {
-    uint32_t tokens = 0, logits = 0;
-    ofl_status status = OFL_OK;
-    for (uint32_t i = 0; i < given->item_count && status == OFL_OK; i++) {
-        if (given->items[i].token_count > f->settings.tokens_per_step_cap - tokens)
-            return app_fail(OFL_ERROR_ARGUMENT, "step: more than the plan's %u tokens", f->settings.tokens_per_step_cap);
-        status = check_item(f, &given->items[i], &tokens, &logits);
-    }
-    if (status != OFL_OK) return status;
-    if (tokens == 0 || tokens != given->shape.tokens)
-        return app_fail(OFL_ERROR_ARGUMENT, "step: %u tokens in its shares, %u announced", tokens, given->shape.tokens);
-    if (logits > f->logits_rows)
-        return app_fail(OFL_ERROR_ARGUMENT, "step: logits of %u rows, room for %llu", logits, (unsigned long long)f->logits_rows);
-    for (uint32_t t = 0; t < tokens; t++) {
-        if (ids[t] < 0 || (uint32_t)ids[t] >= f->shape.vocab_size)
-            return app_fail(OFL_ERROR_ARGUMENT, "step: token id %d of %u", (int)ids[t], f->shape.vocab_size);
-    }
-    return OFL_OK;
+    const forward_kind *kind;
+    ofl_status status = forward_choose(device, &kind);
+    return status == OFL_OK ? kind->open(model, plan, engine, device, threads, out) : status;
 }
 
-static ofl_status embed(forward_run *s, const int32_t *ids)
+void forward_close(forward *f)
 {
-    forward *f = s->f;
-    uint32_t hidden = f->shape.hidden_size;
-    ofl_tensor_info info = {.struct_size = sizeof info};
-    ofl_status status = ofl_model_tensor_get(f->model, f->tokens_tensor, &info);
-    if (status == OFL_OK) status = ofl_engine_rows(f->engine, f->tokens_tensor, (const uint32_t *)ids, s->tokens, f->token_rows);
-    if (status != OFL_OK) return app_forward(status);
-    for (uint32_t t = 0; t < s->tokens; t++) expand_to_f32(info.dtype, f->token_rows[t], hidden, f->room.residual + (uint64_t)t * hidden);
-    return OFL_OK;
+    if (f != NULL) f->kind->close(f);
 }
 
-static void make_tables(forward_run *s)
+ofl_status forward_shrink(forward *f, uint32_t tokens_per_step, uint32_t logits_rows, uint64_t kv_tokens)
 {
-    float *table = s->f->room.tables;
-    for (uint32_t i = 0; i < s->given->item_count; i++) {
-        const ofl_step_item *item = &s->given->items[i];
-        for (uint32_t t = 0; t < item->token_count; t++, table += s->f->turns.dim)
-            rope_table(&s->f->turns, item->first_position + t, table);
-    }
+    return f->kind->shrink(f, tokens_per_step, logits_rows, kv_tokens);
 }
 
-static void *input_row(const forward *f, uint64_t token, uint64_t columns)
+ofl_status forward_step(forward *f, const ofl_step *step, const int32_t *tokens, uint32_t usable, row_choice *rows)
 {
-    return (uint8_t *)f->room.inputs + token * columns * matmul_type_bytes(f->settings.compute_type);
+    return f->kind->step(f, step, tokens, usable, rows);
 }
 
-/* The residual stream's row through the norm, as the next product reads it. The wide buffer is free then. */
-static ofl_status normalise_row(void *context, uint32_t thread, uint64_t token)
-{
-    forward_run *s = context;
-    forward *f = s->f;
-    uint32_t hidden = f->shape.hidden_size;
-    float *normed = f->room.wide + token * hidden;
-    (void)thread;
-    rows_norm(f->room.residual + token * hidden, s->vector, hidden, f->epsilon, normed);
-    rows_pack(normed, hidden, f->settings.compute_type, input_row(f, token, hidden));
-    return OFL_OK;
-}
+ofl_status forward_logits(forward *f, const float **out) { return f->kind->logits(f, out); }
+void forward_times_get(const forward *f, forward_times *out) { f->kind->times(f, out); }
 
-static ofl_status normalise(forward_run *s, ofl_tensor_role role)
+ofl_status forward_measure(const forward_measure_job *job, ofl_compute_figures *out)
 {
-    ofl_status status = weights_vector(s->f->walk, tensor_of(s->f->model, s->block, role), s->f->vector);
-    s->vector = s->f->vector;
-    return status == OFL_OK ? threads_each(s->f->threads, s->tokens, normalise_row, s) : status;
-}
-
-/* The walk's next matrix, part by part, times the inputs. */
-static ofl_status multiply(forward_run *s, uint32_t tokens, ofl_tensor_role bias, float *outputs, uint64_t stride, bool add)
-{
-    forward *f = s->f;
-    uint32_t bias_tensor = bias == OFL_ROLE_OTHER ? NO_TENSOR : tensor_of(f->model, s->block, bias);
-    ofl_status status = bias_tensor == NO_TENSOR ? OFL_OK : weights_vector(f->walk, bias_tensor, f->vector);
-    weight_part part = {0};
-    while (status == OFL_OK && !part.last) {
-        status = weights_next(f->walk, &part);
-        if (status != OFL_OK) break;
-        product p = {.weights = part.data,
-                     .dtype = part.dtype,
-                     .rows = part.row_count,
-                     .columns = part.columns,
-                     .inputs = f->room.inputs,
-                     .tokens = tokens,
-                     .outputs = outputs + part.row_first,
-                     .stride = stride,
-                     .bias = bias_tensor == NO_TENSOR ? NULL : f->vector + part.row_first,
-                     .add = add};
-        status = matmul_run(f->products, &p);
-        if (status == OFL_OK) status = weights_done(f->walk);
-    }
-    return status;
-}
-
-static void norm_heads(float *row, uint32_t heads, uint32_t dim, const float *weight, float epsilon)
-{
-    for (uint32_t h = 0; h < heads; h++) rows_norm(row + h * dim, weight, dim, epsilon, row + h * dim);
-}
-
-typedef struct turning { /* q/k norm, rotation and storing of a block's new keys and values */
-    forward_run *run;
-    const float *q_norm, *k_norm; /* NULL: none */
-} turning;
-
-static void turn_token(const turning *t, const ofl_step_item *item, uint64_t token, uint32_t position)
-{
-    forward *f = t->run->f;
-    float *queries = f->room.wide + token * ((uint64_t)f->q + 2 * f->kv_row), *keys = queries + f->q;
-    const float *table = f->room.tables + token * f->turns.dim;
-    uint32_t dim = f->shape.head_dim_k;
-    if (t->q_norm != NULL) norm_heads(queries, f->shape.head_count, dim, t->q_norm, f->epsilon);
-    if (t->k_norm != NULL) norm_heads(keys, f->shape.head_count_kv, dim, t->k_norm, f->epsilon);
-    rope_turn(&f->turns, table, queries, f->shape.head_count, dim);
-    rope_turn(&f->turns, table, keys, f->shape.head_count_kv, dim);
-    kv_store(&f->cache, t->run->block, item->blocks, position, keys, keys + f->kv_row);
-}
-
-static ofl_status turn_share(void *context, uint32_t thread, uint64_t index)
-{
-    const turning *t = context;
-    const ofl_step_item *items = t->run->given->items;
-    uint64_t token = 0;
-    (void)thread;
-    for (uint64_t i = 0; i < index; i++) token += items[i].token_count;
-    for (uint32_t i = 0; i < items[index].token_count; i++) turn_token(t, &items[index], token + i, items[index].first_position + i);
-    return OFL_OK;
-}
-
-static ofl_status head_norm(forward_run *s, ofl_tensor_role role, float *room, const float **out)
-{
-    uint32_t tensor = tensor_of(s->f->model, s->block, role);
-    *out = tensor == NO_TENSOR ? NULL : room;
-    return tensor == NO_TENSOR ? OFL_OK : weights_vector(s->f->walk, tensor, room);
-}
-
-static ofl_status turn(forward_run *s)
-{
-    float q_norm[KV_MAX_DIM], k_norm[KV_MAX_DIM];
-    turning t = {.run = s};
-    ofl_status status = head_norm(s, OFL_ROLE_ATTN_Q_NORM, q_norm, &t.q_norm);
-    if (status == OFL_OK) status = head_norm(s, OFL_ROLE_ATTN_K_NORM, k_norm, &t.k_norm);
-    return status == OFL_OK ? threads_each(s->f->threads, s->given->item_count, turn_share, &t) : status;
-}
-
-static ofl_status attend(forward_run *s)
-{
-    forward *f = s->f;
-    uint64_t before = ofl_device_now_ns(f->device), row = (uint64_t)f->q + 2 * f->kv_row;
-    float *outputs = f->room.wide + s->tokens * row;
-    ofl_status status = turn(s);
-    if (status != OFL_OK) return status;
-    attention a = {.cache = &f->cache,
-                   .heads = f->shape.head_count,
-                   .scale = f->attention_scale,
-                   .items = s->given->items,
-                   .item_count = s->given->item_count,
-                   .layer = s->block,
-                   .queries = f->room.wide,
-                   .query_stride = row,
-                   .outputs = outputs};
-    status = attention_run(&a, f->threads);
-    rows_pack(outputs, (uint64_t)s->tokens * f->q, f->settings.compute_type, f->room.inputs);
-    s->attention_ns += ofl_device_now_ns(f->device) - before;
-    return status;
-}
-
-static ofl_status attention_block(forward_run *s)
-{
-    forward *f = s->f;
-    uint64_t row = (uint64_t)f->q + 2 * f->kv_row;
-    ofl_status status = normalise(s, OFL_ROLE_ATTN_NORM);
-    if (status == OFL_OK) status = multiply(s, s->tokens, OFL_ROLE_ATTN_Q_BIAS, f->room.wide, row, false);
-    if (status == OFL_OK) status = multiply(s, s->tokens, OFL_ROLE_ATTN_K_BIAS, f->room.wide + f->q, row, false);
-    if (status == OFL_OK) status = multiply(s, s->tokens, OFL_ROLE_ATTN_V_BIAS, f->room.wide + f->q + f->kv_row, row, false);
-    if (status == OFL_OK) status = attend(s);
-    if (status == OFL_OK) status = multiply(s, s->tokens, OFL_ROLE_OTHER, f->room.residual, f->shape.hidden_size, true);
-    return status;
-}
-
-static ofl_status gate_row(void *context, uint32_t thread, uint64_t token)
-{
-    forward *f = ((forward_run *)context)->f;
-    uint32_t size = f->shape.ffn_size;
-    float *gate = f->room.wide + token * 2 * size;
-    (void)thread;
-    rows_gate(gate, gate + size, size);
-    rows_pack(gate, size, f->settings.compute_type, input_row(f, token, size));
-    return OFL_OK;
-}
-
-static ofl_status feed_forward_block(forward_run *s)
-{
-    forward *f = s->f;
-    uint64_t row = 2 * (uint64_t)f->shape.ffn_size;
-    ofl_status status = normalise(s, OFL_ROLE_FFN_NORM);
-    if (status == OFL_OK) status = multiply(s, s->tokens, OFL_ROLE_OTHER, f->room.wide, row, false);
-    if (status == OFL_OK) status = multiply(s, s->tokens, OFL_ROLE_OTHER, f->room.wide + f->shape.ffn_size, row, false);
-    if (status == OFL_OK) status = threads_each(f->threads, s->tokens, gate_row, s);
-    if (status == OFL_OK) status = multiply(s, s->tokens, OFL_ROLE_OTHER, f->room.residual, f->shape.hidden_size, true);
-    return status;
-}
-
-ofl_status forward_block(forward_run *s)
-{
-    ofl_status status = attention_block(s);
-    return status == OFL_OK ? feed_forward_block(s) : status;
-}
-
-/* Only the rows whose next token is wanted go through the head. The walk goes over its parts in any case: every step reads the same
- * weights. */
-ofl_status forward_head(forward_run *s)
-{
-    forward *f = s->f;
-    uint32_t hidden = f->shape.hidden_size, count = 0;
-    uint64_t token = 0;
-    s->block = f->shape.block_count;
-    ofl_status status = weights_vector(f->walk, tensor_of(f->model, s->block, OFL_ROLE_OUTPUT_NORM), f->vector);
-    if (status != OFL_OK) return status;
-    for (uint32_t i = 0; i < s->given->item_count; i++) {
-        token += s->given->items[i].token_count;
-        if (!s->given->items[i].wants_logits) continue;
-        float *row = f->room.last + (uint64_t)count * hidden;
-        rows_norm(f->room.residual + (token - 1) * hidden, f->vector, hidden, f->epsilon, row);
-        rows_pack(row, hidden, f->settings.compute_type, input_row(f, count++, hidden));
-    }
-    return multiply(s, count, OFL_ROLE_OTHER, f->room.logits, f->shape.vocab_size, false);
-}
-
-static ofl_status run(forward_run *s, const int32_t *ids)
-{
-    ofl_status status = embed(s, ids);
-    if (status != OFL_OK) return status;
-    make_tables(s);
-    for (s->block = 0; s->block < s->f->shape.block_count && status == OFL_OK; s->block++) status = forward_block(s);
-    if (status == OFL_OK) status = forward_head(s);
-    if (status != OFL_OK) return status;
-    status = ofl_engine_step_end(s->f->engine);
-    return status == OFL_OK ? OFL_OK : app_forward(status);
-}
-
-ofl_status forward_step(forward *f, const ofl_step *given, const int32_t *tokens, const float **logits_out)
-{
-    ofl_status status = check_step(f, given, tokens);
-    if (status != OFL_OK) return status;
-    forward_run s = {.f = f, .given = given, .tokens = given->shape.tokens};
-    uint64_t before = ofl_device_now_ns(f->device);
-    weights_rewind(f->walk);
-    status = run(&s, tokens);
-    if (status != OFL_OK) {
-        weights_abandon(f->walk);
-        return status;
-    }
-    f->times.step = (double)(ofl_device_now_ns(f->device) - before) * 1e-9;
-    f->times.wait = (double)weights_waited_ns(f->walk) * 1e-9;
-    f->times.attention = (double)s.attention_ns * 1e-9;
-    f->times.compute = f->times.step - f->times.wait;
-    *logits_out = f->room.logits;
-    return OFL_OK;
+    const forward_kind *kind;
+    if (job->max_tokens == 0 || job->max_rows == 0) return app_fail(OFL_ERROR_ARGUMENT, "measuring: no tokens or no rows");
+    ofl_status status = forward_choose(job->device, &kind);
+    if (status == OFL_OK) status = forward_supports(job->model);
+    return status == OFL_OK ? kind->measure(job, out) : status;
 }

@@ -1,12 +1,11 @@
 #include "batch/job.h"
 
-#include "batch/sampler.h"
-
 typedef struct job_group { /* a request that is being answered */
     struct job_group *next;
     input_entry *entry;
     char *custom_id;
     bool chat, wants_logprobs;
+    uint32_t broken_at; /* the token, counted from 1, for which the model gave no finite number; 0: none */
     uint32_t choice_count, left;
     uint32_t tokens[REQUEST_MAX_CHOICES];
     const char *reason[REQUEST_MAX_CHOICES];
@@ -56,8 +55,8 @@ ofl_status job_begin(job *j)
     if (status != OFL_OK) return app_forward(status);
     j->active = calloc(plan.sequences, sizeof *j->active);
     j->finished = calloc(plan.sequences, 1);
-    j->scratch = malloc((size_t)j->model->usable_ids * 8);
-    if (j->active == NULL || j->finished == NULL || j->scratch == NULL) return no_memory();
+    j->rows = calloc(plan.sequences, sizeof *j->rows);
+    if (j->active == NULL || j->finished == NULL || j->rows == NULL) return no_memory();
     for (size_t i = 0; i < j->in->count && status == OFL_OK; i++) {
         if (j->in->entries[i].state == ENTRY_WAITING && j->in->entries[i].prompt_tokens != 0) status = submit(j, i);
     }
@@ -88,13 +87,13 @@ void job_end(job *j)
     ofl_front_destroy(j->front);
     free(j->active);
     free(j->finished);
-    free(j->scratch);
+    free(j->rows);
     free(j->tokens);
     buffer_free(&j->record);
     j->front = NULL;
     j->active = NULL;
     j->finished = NULL;
-    j->scratch = NULL;
+    j->rows = NULL;
     j->tokens = NULL;
     j->token_capacity = 0;
 }
@@ -185,10 +184,17 @@ static ofl_status start(job *j, const ofl_step_item *item)
     return status;
 }
 
-/* The token ids of a step, item after item. */
+static row_choice wish_of(const job_active *active)
+{
+    const job_group *group = active->group;
+    return (row_choice){.how = sampler_next(&active->sampler), .logprobs = group->wants_logprobs ? 1 + group->logprobs[active->choice].top : 0};
+}
+
+/* The token ids of a step, item after item, and how the next ones are to be chosen. */
 static ofl_status gather(job *j, const ofl_step *step)
 {
     size_t at = 0;
+    uint32_t row = 0;
     void *room = j->tokens;
     if (!grow(&room, &j->token_capacity, step->shape.tokens, sizeof *j->tokens)) return no_memory();
     j->tokens = room;
@@ -200,8 +206,18 @@ static ofl_status gather(job *j, const ofl_step *step)
         const int32_t *from = item->prefill ? active->prompt.ids + item->first_position : &active->last;
         memcpy(j->tokens + at, from, item->token_count * sizeof *from);
         at += item->token_count;
+        if (item->wants_logits) j->rows[row++] = wish_of(active);
     }
     return OFL_OK;
+}
+
+/* A model, or what carried its numbers, is broken: no answer rather than an invented one. */
+static ofl_status no_number(job *j, const job_group *group)
+{
+    line_error error;
+    request_refuse(&error, "no_finite_logit", "", "for token %u of the answer the model gave no finite number; check its weights, or compute in f32",
+                   group->broken_at);
+    return record_error(j->maker, group->custom_id, group->entry->line, &error, &j->record);
 }
 
 /* A line that no run could read back. */
@@ -220,9 +236,12 @@ static ofl_status write_answer(job *j, job_group *group)
         choices[i] = (record_choice){group->answers[i].text != NULL ? group->answers[i].text : "", group->answers[i].bytes, group->reason[i],
                                      group->tokens[i], group->wants_logprobs ? &group->logprobs[i] : NULL};
     input_entry *entry = group->entry;
-    ofl_status status = record_answer(j->maker, group->custom_id, entry->line, group->chat, entry->prompt_tokens, choices, group->choice_count, &j->record);
-    bool whole = j->record.bytes <= JSONL_MAX_LINE_BYTES;
-    if (status == OFL_OK && !whole) status = too_long(j, group);
+    bool whole = group->broken_at == 0;
+    ofl_status status = !whole ? no_number(j, group) : record_answer(j->maker, group->custom_id, entry->line, group->chat, entry->prompt_tokens, choices, group->choice_count, &j->record);
+    if (status == OFL_OK && j->record.bytes > JSONL_MAX_LINE_BYTES) {
+        whole = false;
+        status = too_long(j, group);
+    }
     uint64_t offset = j->out->bytes;
     if (status == OFL_OK) status = output_append(j->out, j->record.data, j->record.bytes);
     if (status != OFL_OK) return status;
@@ -254,49 +273,55 @@ static ofl_status close_choice(job *j, job_active *active, const char *reason)
     return status;
 }
 
-static ofl_status note_logprobs(job *j, const job_active *active, const float *logits)
+static ofl_status note_logprobs(job *j, const job_active *active, const logprob *entries)
 {
     logprob_list *list = &active->group->logprobs[active->choice];
     uint64_t before = logprobs_bytes(list);
-    if (!logprobs_add(list, logits, j->model->usable_ids, active->last)) return no_memory();
+    if (!logprobs_add(list, entries)) return no_memory();
     j->logprob_bytes += logprobs_bytes(list) - before;
     if (j->logprob_bytes > j->totals.peak_logprob_bytes) j->totals.peak_logprob_bytes = j->logprob_bytes;
     return OFL_OK;
 }
 
-/* Takes the next token of an item; *finished_out: it was the last. */
-static ofl_status take_token(job *j, const ofl_step_item *item, const float *logits, uint8_t *finished_out)
+/* The token's text into the answer; *reason_out: why it was the last, or NULL. */
+static ofl_status take_text(job *j, job_active *active, const row_choice *chosen, const char **reason_out)
 {
-    const backend *model = j->model;
-    job_active *active = &j->active[item->slot];
-    const char *reason = NULL;
+    size_t bytes;
     bool stopped = false;
-    int32_t id = sampler_pick(&active->sampler, logits, model->usable_ids, j->scratch);
-    active->last = id;
-    active->made++;
-    j->totals.completion_tokens++;
-    if (!active->ignore_end && model->is_end(model->context, id)) reason = "stop";
-    if (reason == NULL) {
-        size_t bytes;
-        const char *text = model->bytes(model->context, id, &bytes);
-        ofl_status status = active->group->wants_logprobs ? note_logprobs(j, active, logits) : OFL_OK;
-        if (status == OFL_OK) status = answer_push(&active->group->answers[active->choice], text, bytes, &stopped);
-        if (status != OFL_OK) return status;
-        if (stopped) reason = "stop";
-        else if (active->made == active->max_tokens) reason = "length";
-    }
-    *finished_out = reason != NULL;
-    return reason != NULL ? close_choice(j, active, reason) : OFL_OK;
+    const char *text = j->model->bytes(j->model->context, chosen->token, &bytes);
+    ofl_status status = chosen->logprobs > 0 ? note_logprobs(j, active, chosen->entries) : OFL_OK;
+    if (status == OFL_OK) status = answer_push(&active->group->answers[active->choice], text, bytes, &stopped);
+    if (stopped) *reason_out = "stop";
+    else if (active->made == active->max_tokens) *reason_out = "length";
+    return status;
 }
 
-static ofl_status take_tokens(job *j, const ofl_step *step, const float *logits)
+/* Takes the next token of an item; *finished_out: it was the last. */
+static ofl_status take_token(job *j, const ofl_step_item *item, const row_choice *chosen, uint8_t *finished_out)
 {
+    job_active *active = &j->active[item->slot];
+    const char *reason = NULL;
+    ofl_status status = OFL_OK;
+    active->last = chosen->token;
+    active->made++;
+    sampler_advance(&active->sampler);
+    j->totals.completion_tokens++;
+    if (chosen->token < 0 && active->group->broken_at == 0) active->group->broken_at = active->made;
+    if (active->group->broken_at != 0) reason = "error"; /* other choices of the request end at their next token */
+    else if (!active->ignore_end && j->model->is_end(j->model->context, chosen->token)) reason = "stop";
+    else status = take_text(j, active, chosen, &reason);
+    *finished_out = reason != NULL;
+    return status == OFL_OK && reason != NULL ? close_choice(j, active, reason) : status;
+}
+
+static ofl_status take_tokens(job *j, const ofl_step *step)
+{
+    uint32_t row = 0;
     for (uint32_t i = 0; i < step->item_count; i++) {
         j->finished[i] = 0;
         if (!step->items[i].wants_logits) continue;
-        ofl_status status = take_token(j, &step->items[i], logits, &j->finished[i]);
+        ofl_status status = take_token(j, &step->items[i], &j->rows[row++], &j->finished[i]);
         if (status != OFL_OK) return status;
-        logits += j->model->vocabulary;
     }
     return OFL_OK;
 }
@@ -363,11 +388,10 @@ static ofl_status count_step(job *j, const ofl_step *step, double seconds)
 
 static ofl_status run_step(job *j, const ofl_step *step)
 {
-    const float *logits = NULL;
     double began = j->model->now(j->model->context);
     ofl_status status = gather(j, step);
-    if (status == OFL_OK) status = j->model->step(j->model->context, step, j->tokens, &logits);
-    if (status == OFL_OK) status = take_tokens(j, step, logits);
+    if (status == OFL_OK) status = j->model->step(j->model->context, step, j->tokens, j->rows);
+    if (status == OFL_OK) status = take_tokens(j, step);
     if (status != OFL_OK) return status;
     double ended = j->model->now(j->model->context);
     status = output_sync(j->out, false);

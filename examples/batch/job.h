@@ -63,7 +63,7 @@ typedef struct job {
     int32_t *tokens;           /* of a step */
     size_t token_capacity;
     uint8_t *finished;
-    void *scratch;             /* the sampler's */
+    row_choice *rows;          /* of a step: its rows of logits */
     buffer record;
     uint64_t logprob_bytes;    /* held now */
     health health;

@@ -1,6 +1,6 @@
 #include "batch/kv.h"
 
-#include "batch/vector.h"
+#include "batch/cpu/vector.h"
 #include "common/app_error.h"
 
 #define GROUP 32u /* q8_0: elements of one scale */
@@ -20,7 +20,7 @@ static uint64_t row_bytes(ofl_kv_type type, uint32_t dim)
 ofl_status kv_supports(ofl_kv_type type, uint32_t dim)
 {
     if (row_bytes(type, KV_MAX_DIM) == 0)
-        return app_fail(OFL_ERROR_UNSUPPORTED, "KV cache: %s is not supported by the CPU's attention; f32, f16, bf16 and q8_0 are",
+        return app_fail(OFL_ERROR_UNSUPPORTED, "KV cache: %s is not supported; f32, f16, bf16 and q8_0 are",
                         ofl_kv_type_name(type));
     if (dim == 0 || dim > KV_MAX_DIM)
         return app_fail(OFL_ERROR_UNSUPPORTED, "KV cache: heads of %u elements are not supported; up to %u are", dim, KV_MAX_DIM);

@@ -40,17 +40,21 @@ static void take_top(logprob *to, uint32_t top, const float *logits, uint32_t us
     for (; count < top; count++) to[count] = (logprob){-1, NAN};
 }
 
-bool logprobs_add(logprob_list *list, const float *logits, uint32_t usable, int32_t chosen)
+void logprobs_of(const float *logits, uint32_t usable, int32_t chosen, uint32_t top, logprob *out)
+{
+    softmax s = normalise(logits, usable);
+    out[0] = (logprob){chosen, logits[chosen]};
+    take_top(out + 1, top, logits, usable);
+    for (uint32_t i = 0; i <= top; i++) out[i].value = value_of(&s, out[i].value);
+}
+
+bool logprobs_add(logprob_list *list, const logprob *entries)
 {
     size_t each = 1 + (size_t)list->top;
     void *room = list->entries;
     if (!grow(&room, &list->capacity, (list->tokens + (size_t)1) * each, sizeof *list->entries)) return false;
     list->entries = room;
-    logprob *to = list->entries + list->tokens++ * each;
-    softmax s = normalise(logits, usable);
-    to[0] = (logprob){chosen, logits[chosen]};
-    take_top(to + 1, list->top, logits, usable);
-    for (size_t i = 0; i < each; i++) to[i].value = value_of(&s, to[i].value);
+    memcpy(list->entries + list->tokens++ * each, entries, each * sizeof *entries);
     return true;
 }
 

@@ -26,8 +26,10 @@ typedef struct token_text { /* where the bytes of an id are */
     void *context;
 } token_text;
 
-/* A token chosen from these logits, of which only the first `usable` count. false: out of memory. */
-bool logprobs_add(logprob_list *list, const float *logits, uint32_t usable, int32_t chosen);
+/* 1 + top entries of a token chosen from these logits, of which only the first `usable` count. */
+void logprobs_of(const float *logits, uint32_t usable, int32_t chosen, uint32_t top, logprob *out);
+/* A token's 1 + list->top entries. false: out of memory. */
+bool logprobs_add(logprob_list *list, const logprob *entries);
 /* A stop string cut the text to `text_bytes`: tokens that lie behind it are dropped. */
 void logprobs_cut(logprob_list *list, const token_text *text, size_t text_bytes);
 void logprobs_free(logprob_list *list);

@@ -18,15 +18,22 @@ void sampler_init(sampler *s, double temperature, double top_p, uint32_t top_k, 
     *s = (sampler){temperature, top_p, top_k, seed};
 }
 
-/* splitmix64, as a double in [0, 1). */
-static double draw(sampler *s)
+void sampler_advance(sampler *s)
 {
-    uint64_t z = s->state += UINT64_C(0x9E3779B97F4A7C15);
+    if (s->temperature > 0) s->state += UINT64_C(0x9E3779B97F4A7C15);
+}
+
+/* splitmix64, as a double in [0, 1). */
+static double draw(const sampler *s)
+{
+    uint64_t z = s->state + UINT64_C(0x9E3779B97F4A7C15);
     z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
     z = (z ^ z >> 27) * UINT64_C(0x94D049BB133111EB);
     z ^= z >> 31;
     return (double)(z >> 11) * 0x1p-53;
 }
+
+sampling sampler_next(const sampler *s) { return (sampling){s->temperature, s->top_p, s->top_k, s->temperature > 0 ? draw(s) : 0}; }
 
 /* NaN never wins; 0 when nothing else is there. */
 static int32_t greedy(const float *logits, uint32_t usable)
@@ -41,8 +48,6 @@ static int32_t greedy(const float *logits, uint32_t usable)
 static double weigh(const softmax *how, float logit)
 {
     if (isnan(logit)) return 0;
-    if ((double)logit >= how->best) return 1; /* also where both are infinite */
-    if (isinf(how->best)) return 0;
     return exp(((double)logit - how->best) / how->temperature);
 }
 
@@ -103,9 +108,9 @@ static uint32_t share_count(const candidate *list, uint32_t count, double share,
     return taken;
 }
 
-static int32_t draw_listed(sampler *s, const candidate *list, uint32_t count, const softmax *how)
+static int32_t draw_listed(double random, const candidate *list, uint32_t count, const softmax *how)
 {
-    double left = draw(s) * total_weight(list, count, how);
+    double left = random * total_weight(list, count, how);
     int32_t last = list[count - 1].id;
     for (uint32_t i = count; i-- > 0 && left >= 0;) {
         double weight = weigh(how, list[i].logit);
@@ -116,9 +121,9 @@ static int32_t draw_listed(sampler *s, const candidate *list, uint32_t count, co
 }
 
 /* All ids count: no order is needed. */
-static int32_t draw_any(sampler *s, const float *logits, uint32_t usable, double total, const softmax *how)
+static int32_t draw_any(double random, const float *logits, uint32_t usable, double total, const softmax *how)
 {
-    double left = draw(s) * total;
+    double left = random * total;
     int32_t last = 0;
     for (uint32_t i = 0; i < usable && left >= 0; i++) {
         double weight = weigh(how, logits[i]);
@@ -128,17 +133,18 @@ static int32_t draw_any(sampler *s, const float *logits, uint32_t usable, double
     return last;
 }
 
-int32_t sampler_pick(sampler *s, const float *logits, uint32_t usable, void *scratch)
+int32_t sampling_pick(const sampling *s, const float *logits, uint32_t usable, void *scratch)
 {
+    if (usable == 0) return -1;
     int32_t best = greedy(logits, usable);
-    if (!(s->temperature > 0) || usable == 0) return best;
+    if (!isfinite(logits[best])) return -1;
+    if (!(s->temperature > 0)) return best;
     softmax how = {(double)logits[best], s->temperature};
-    if (isnan(how.best) || how.best == -INFINITY) return best;
     bool limited = s->top_k != 0 && s->top_k < usable, shared = s->top_p < 1;
     double total = 0;
     if (!limited) {
         for (uint32_t i = 0; i < usable; i++) total += weigh(&how, logits[i]);
-        if (!shared) return draw_any(s, logits, usable, total, &how);
+        if (!shared) return draw_any(s->random, logits, usable, total, &how);
     }
     candidate *heap = scratch;
     uint32_t count = make_heap(heap, logits, usable);
@@ -149,5 +155,5 @@ int32_t sampler_pick(sampler *s, const float *logits, uint32_t usable, void *scr
         list += taken - kept;
         taken = kept;
     }
-    return draw_listed(s, list, taken, &how);
+    return draw_listed(s->random, list, taken, &how);
 }

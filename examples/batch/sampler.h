@@ -4,15 +4,25 @@
 
 #include <stdint.h>
 
-typedef struct sampler {
+typedef struct sampling { /* of one token */
     double temperature; /* 0: greedy */
     double top_p;       /* 1: off */
     uint32_t top_k;     /* 0: off */
-    uint64_t state;     /* the generator */
+    double random;      /* in [0, 1): decides where not greedy */
+} sampling;
+
+typedef struct sampler {
+    double temperature, top_p;
+    uint32_t top_k;
+    uint64_t state; /* the generator */
 } sampler;
 
 void sampler_init(sampler *s, double temperature, double top_p, uint32_t top_k, uint64_t seed);
-/* logits (vocabulary); only ids below `usable` count. scratch: `usable` × 8 bytes, the caller's. Greedy: the lowest id among equals. */
-int32_t sampler_pick(sampler *s, const float *logits, uint32_t usable, void *scratch);
+/* How the next token is to be chosen; the same again until sampler_advance, so that a step may be run a second time. */
+sampling sampler_next(const sampler *s);
+void sampler_advance(sampler *s);
+/* logits (vocabulary); only ids below `usable` count. scratch: `usable` × 8 bytes, the caller's. Greedy: the lowest id among equals.
+ * −1: the largest is no finite number, so that the row says nothing. */
+int32_t sampling_pick(const sampling *how, const float *logits, uint32_t usable, void *scratch);
 
 #endif

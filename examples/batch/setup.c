@@ -8,7 +8,6 @@
 
 #include "batch/forward.h"
 #include "batch/kv.h"
-#include "batch/sampler.h"
 #include "common/cli.h"
 #include "common/plan_file.h"
 
@@ -27,9 +26,11 @@ struct setup {
     ofl_machine *machine;
     ofl_plan *plan;
     ofl_engine *engine;
+    const forward_kind *kind; /* what computes on the device */
     forward *forward;
-    uint32_t usable_ids, vocabulary;
+    uint32_t usable_ids, vocabulary, head_dim;
     ofl_compute_type compute_type;
+    ofl_kv_type kv_type;
     ofl_compute_figures figures; /* measured */
     ofl_workload workload;
     ofl_budget first;     /* of the first plan */
@@ -93,21 +94,23 @@ static ofl_status open_device(setup *s)
     return app_fail(status, "%s, such as --device sim:vram=64MiB,h2d=1GB/s", ofl_error_message());
 }
 
-/* This driver computes on the CPU in real time, of which a virtual clock knows nothing: every figure of it would be wrong. */
-static ofl_status check_clock(const setup *s)
+/* What computes on the device. Requests are computed in real time, of which a virtual clock knows nothing: every figure of it would be wrong. */
+static ofl_status choose_kind(setup *s)
 {
     ofl_device_info info = {.struct_size = sizeof info};
     if (ofl_device_info_get(s->device, &info) != OFL_OK) return app_forward(ofl_diagnostic_get()->status);
-    if (!info.virtual_clock) return OFL_OK;
-    return app_fail(OFL_ERROR_ARGUMENT, "--device %s: requests are computed in real time, which a virtual clock does not count; leave clock=virtual out",
-                    info.spec);
+    if (info.virtual_clock)
+        return app_fail(OFL_ERROR_ARGUMENT,
+                        "--device %s: requests are computed in real time, which a virtual clock does not count; leave clock=virtual out", info.spec);
+    ofl_status status = forward_choose(s->device, &s->kind);
+    return status == OFL_OK && s->kind->supports != NULL ? s->kind->supports(s->compute_type, s->kv_type, s->head_dim) : status;
 }
 
 /* The machine, measured or read. The device is opened anew behind it, so that its peak is that of the run and not of the probe. */
 static ofl_status open_machine(setup *s)
 {
     ofl_status status = open_device(s);
-    if (status == OFL_OK) status = check_clock(s);
+    if (status == OFL_OK) status = choose_kind(s);
     if (status == OFL_OK) status = plan_options_machine(&s->options->plan, s->device, &s->machine);
     for (uint32_t i = 0; i < ofl_machine_note_count(s->machine); i++) say(s, "note: %s\n", ofl_machine_note(s->machine, i));
     if (status != OFL_OK) return status;
@@ -128,11 +131,10 @@ static ofl_status time_sampler(const setup *s, double temperature, double *out)
         return app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
     }
     for (uint32_t i = 0; i < s->vocabulary; i++) row[i] = (float)((i * 2654435761u) >> 16) * (20.0f / 65536.0f);
-    sampler picker;
-    sampler_init(&picker, temperature, 1, 0, 1);
-    (void)sampler_pick(&picker, row, s->usable_ids, scratch);
+    const sampling how = {.temperature = temperature, .top_p = 1, .random = 0.5};
+    (void)sampling_pick(&how, row, s->usable_ids, scratch);
     double began = seconds_now();
-    for (int i = 0; i < ROUNDS; i++) (void)sampler_pick(&picker, row, s->usable_ids, scratch);
+    for (int i = 0; i < ROUNDS; i++) (void)sampling_pick(&how, row, s->usable_ids, scratch);
     *out = (seconds_now() - began) / ROUNDS;
     free(row);
     free(scratch);
@@ -157,10 +159,11 @@ static ofl_status measure_compute(setup *s, ofl_workload *w)
     return OFL_OK;
 }
 
-/* Sampling comes after each step, for each row of logits. */
+/* On the CPU sampling comes after each step, for each row of logits. */
 static ofl_status measure_sampling(const setup *s, ofl_workload *w, const backend_load *load)
 {
     double greedy = 0, drawn = 0, share = load->greedy_share;
+    if (s->kind->chooses_on_device) return OFL_OK;
     ofl_status status = time_sampler(s, 0, &greedy);
     if (status == OFL_OK && share < 1) status = time_sampler(s, 1, &drawn);
     w->host_seconds_per_row = share * greedy + (1 - share) * drawn;
@@ -340,10 +343,10 @@ static double step_bound(const setup *s)
     return fmax(times.compute, rate > 0 ? (double)budget.stream_bytes_per_step / rate : 0);
 }
 
-static ofl_status step(void *context, const ofl_step *step_to_run, const int32_t *tokens, const float **logits_out)
+static ofl_status step(void *context, const ofl_step *step_to_run, const int32_t *tokens, row_choice *rows)
 {
     setup *s = context;
-    ofl_status status = forward_step(s->forward, step_to_run, tokens, logits_out);
+    ofl_status status = forward_step(s->forward, step_to_run, tokens, s->usable_ids, rows);
     if (status == OFL_OK) s->bound_seconds += step_bound(s);
     return status;
 }
@@ -394,6 +397,8 @@ static ofl_status fill_backend(setup *s, backend *out)
     if (status != OFL_OK) return app_forward(status);
     status = kv_supports(settled.kv_type, shape.head_dim_k);
     if (status != OFL_OK) return status;
+    s->kv_type = settled.kv_type;
+    s->head_dim = shape.head_dim_k;
     s->compute_type = settled.compute_type;
     s->vocabulary = shape.vocab_size;
     s->usable_ids = tokenizer_size(s->tokenizer) < shape.vocab_size ? tokenizer_size(s->tokenizer) : shape.vocab_size;
@@ -405,7 +410,6 @@ static ofl_status fill_backend(setup *s, backend *out)
         .kv_type = ofl_kv_type_name(settled.kv_type),
         .chat_template = s->options->chat_template != NULL ? s->options->chat_template : "by the model",
         .usable_ids = s->usable_ids,
-        .vocabulary = s->vocabulary,
         .context_given = settled.context_tokens,
         .context_limit = shape.trained_context_tokens,
         .encode = encode,

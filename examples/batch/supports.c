@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "batch/expand.h"
+#include "batch/cpu/expand.h"
 #include "batch/forward.h"
 #include "batch/kv.h"
 #include "batch/rope.h"

@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 
-#include "batch/expand.h"
 #include "common/app_error.h"
 
 #define NO_UNIT UINT32_MAX
@@ -19,6 +18,7 @@ struct weights {
     const ofl_plan *plan;
     ofl_engine *engine;
     ofl_device *device;
+    ofl_stream *stream;
     stop *stops;
     uint32_t stop_count, at;
     uint32_t held; /* unit, or NO_UNIT */
@@ -61,8 +61,8 @@ static ofl_status add_tensor(weights *w, uint32_t tensor)
     return status == OFL_OK ? OFL_OK : app_forward(status);
 }
 
-ofl_status weights_open(const ofl_model *model, const ofl_plan *plan, ofl_engine *engine, ofl_device *device, const uint32_t *tensors,
-                        uint32_t count, weights **out)
+ofl_status weights_open(const ofl_model *model, const ofl_plan *plan, ofl_engine *engine, ofl_device *device, ofl_stream *stream,
+                        const uint32_t *tensors, uint32_t count, weights **out)
 {
     uint32_t stops = 0;
     ofl_status status = count_stops(plan, tensors, count, &stops);
@@ -77,6 +77,7 @@ ofl_status weights_open(const ofl_model *model, const ofl_plan *plan, ofl_engine
     w->plan = plan;
     w->engine = engine;
     w->device = device;
+    w->stream = stream;
     w->held = NO_UNIT;
     for (uint32_t i = 0; i < count && status == OFL_OK; i++) status = add_tensor(w, tensors[i]);
     for (uint32_t i = 0; i < w->stop_count; i++)
@@ -123,7 +124,7 @@ static ofl_status let_go(weights *w)
     uint32_t unit = w->held;
     if (unit == NO_UNIT) return OFL_OK;
     w->held = NO_UNIT;
-    ofl_status status = ofl_engine_release(w->engine, unit, NULL);
+    ofl_status status = ofl_engine_release(w->engine, unit, w->stream);
     return status == OFL_OK ? OFL_OK : app_forward(status);
 }
 
@@ -136,7 +137,7 @@ static ofl_status hold(weights *w, uint32_t unit)
     if (status != OFL_OK) return status;
     uint64_t before = ofl_device_now_ns(w->device);
     w->view = (ofl_view){.struct_size = sizeof w->view};
-    status = ofl_engine_acquire(w->engine, unit, NULL, &w->view);
+    status = ofl_engine_acquire(w->engine, unit, w->stream, &w->view);
     w->waited_ns += ofl_device_now_ns(w->device) - before;
     if (status != OFL_OK) return app_forward(status);
     w->held = unit;
@@ -230,13 +231,13 @@ static ofl_status vector_of_engine(weights *w, uint32_t tensor, const void **out
     return status;
 }
 
-ofl_status weights_vector(weights *w, uint32_t tensor, float *to)
+ofl_status weights_vector(weights *w, uint32_t tensor, weight_vector *out)
 {
     ofl_tensor_info info = {.struct_size = sizeof info};
     const void *data = NULL;
     ofl_status status = ofl_model_tensor_get(w->model, tensor, &info);
     if (status != OFL_OK) return app_forward(status);
     status = w->memory != NULL ? vector_in_memory(w, tensor, &data) : vector_of_engine(w, tensor, &data);
-    if (status == OFL_OK) expand_to_f32(info.dtype, data, info.elements, to);
+    if (status == OFL_OK) *out = (weight_vector){data, info.dtype, info.elements};
     return status;
 }

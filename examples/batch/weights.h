@@ -17,9 +17,15 @@ typedef struct weight_part { /* rows of a matrix, readable until weights_done */
     bool last; /* of its tensor */
 } weight_part;
 
-/* tensors: the matrices in the order in which every step reads them. */
-ofl_status weights_open(const ofl_model *model, const ofl_plan *plan, ofl_engine *engine, ofl_device *device, const uint32_t *tensors,
-                        uint32_t count, weights **out);
+typedef struct weight_vector { /* a norm, a bias, as stored; of a unit that is streamed whole: readable while that unit is held */
+    const void *data;
+    ofl_dtype dtype;
+    uint64_t elements;
+} weight_vector;
+
+/* tensors: the matrices in the order in which every step reads them. stream: whose work reads them; NULL: the calling thread. */
+ofl_status weights_open(const ofl_model *model, const ofl_plan *plan, ofl_engine *engine, ofl_device *device, ofl_stream *stream,
+                        const uint32_t *tensors, uint32_t count, weights **out);
 /* Rows of a matrix, or a whole vector, in the caller's memory. */
 typedef struct weights_held {
     uint32_t tensor;
@@ -35,8 +41,8 @@ void weights_close(weights *w);
 void weights_rewind(weights *w);
 ofl_status weights_next(weights *w, weight_part *out);
 ofl_status weights_done(weights *w);
-/* A vector's elements (a norm, a bias) as floats; of a unit that is streamed whole, that unit is held then. */
-ofl_status weights_vector(weights *w, uint32_t tensor, float *to);
+/* Of a unit that is streamed whole, that unit is held then. */
+ofl_status weights_vector(weights *w, uint32_t tensor, weight_vector *out);
 /* After a failure: lets go of what is held. */
 void weights_abandon(weights *w);
 /* Nanoseconds spent in acquire since the last rewind. */

@@ -177,7 +177,8 @@ static inline void rig_add(rig_step *s, uint32_t slot, uint32_t first_position, 
 static inline const float *rig_run(rig_step *s)
 {
     const float *logits = NULL;
-    assert_app(forward_step(s->r->f, &s->step, s->tokens, &logits));
+    assert_app(forward_step(s->r->f, &s->step, s->tokens, 0, NULL));
+    assert_app(forward_logits(s->r->f, &logits));
     return logits;
 }
 

@@ -78,6 +78,12 @@ static inline const char *content(const cJSON *line)
     return cJSON_IsString(text) ? text->valuestring : "(none)";
 }
 
+static inline const char *error_code(const cJSON *line)
+{
+    const cJSON *code = cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(line, "error"), "code");
+    return cJSON_IsString(code) ? code->valuestring : "(none)";
+}
+
 static inline const char *reason(const cJSON *line)
 {
     return cJSON_GetObjectItemCaseSensitive(choice(line, 0), "finish_reason")->valuestring;

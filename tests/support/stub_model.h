@@ -1,8 +1,10 @@
 /* A model that is no model, for tests of whole batch runs. One id per byte, 256 ends an answer. What it says is in the prompt: after '#' stand the
- * bytes of the answer, and then it ends; without '#' it goes on for ever with letters that depend on all that came before. It fails the test when a
- * sequence's tokens do not follow one another. */
+ * bytes of the answer, and then it ends; without '#' it goes on for ever with letters that depend on all that came before. A '~' at
+ * the prompt's beginning makes it give no finite number for the third token. It fails the test when a sequence's tokens do not follow one another. */
 #ifndef OFLOAD_TEST_STUB_MODEL_H
 #define OFLOAD_TEST_STUB_MODEL_H
+
+#include <math.h>
 
 #include "support/made_plan.h"
 
@@ -18,6 +20,7 @@ struct stub {
     int32_t history[STUB_SLOTS][STUB_HISTORY];
     uint32_t length[STUB_SLOTS], prompt[STUB_SLOTS];
     float logits[STUB_SLOTS * STUB_VOCABULARY];
+    uint64_t scratch[STUB_VOCABULARY];
     double clock;
     double pace;        /* measured ÷ estimated */
     double link_pace, compute_pace; /* the same of copies and of compute alone */
@@ -92,7 +95,12 @@ static int32_t stub_next(const stub *s, uint32_t slot)
     return 'a' + (int32_t)(seen % 26);
 }
 
-static ofl_status stub_step(void *context, const ofl_step *step, const int32_t *tokens, const float **logits_out)
+static bool stub_is_broken(const stub *s, uint32_t slot)
+{
+    return s->prompt[slot] > 0 && s->history[slot][0] == '~' && s->length[slot] - s->prompt[slot] == 2;
+}
+
+static ofl_status stub_step(void *context, const ofl_step *step, const int32_t *tokens, row_choice *rows)
 {
     stub *s = context;
     float *row = s->logits;
@@ -111,6 +119,9 @@ static ofl_status stub_step(void *context, const ofl_step *step, const int32_t *
         if (!item->wants_logits) continue;
         for (uint32_t v = 0; v < STUB_VOCABULARY; v++) row[v] = v <= STUB_END ? 0 : 99;
         row[stub_next(s, item->slot)] = 30;
+        if (stub_is_broken(s, item->slot)) {
+            for (uint32_t v = 0; v < STUB_VOCABULARY; v++) row[v] = v % 2 == 0 ? NAN : INFINITY;
+        }
         row += STUB_VOCABULARY;
     }
     assert_ok(ofl_plan_estimate_step(&s->plan, &step->shape, &estimate));
@@ -118,7 +129,7 @@ static ofl_status stub_step(void *context, const ofl_step *step, const int32_t *
     s->waited = longer - compute;
     s->streamed = 1e9 * estimate.link_seconds; /* at 1 GB/s as planned */
     s->clock += longer * s->pace;
-    *logits_out = s->logits;
+    choose_rows(rows, (uint32_t)(row - s->logits) / STUB_VOCABULARY, s->logits, STUB_VOCABULARY, STUB_END + 1, s->scratch);
     return OFL_OK;
 }
 
@@ -148,7 +159,6 @@ static backend stub_backend(void)
                      .kv_type = "f32",
                      .chat_template = "by the model",
                      .usable_ids = STUB_END + 1,
-                     .vocabulary = STUB_VOCABULARY,
                      .context_limit = 512,
                      .encode = stub_encode,
                      .bytes = stub_bytes,

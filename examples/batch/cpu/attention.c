@@ -1,7 +1,7 @@
-#include "batch/attention.h"
+#include "batch/cpu/attention.h"
 
-#include "batch/threads.h"
-#include "batch/vector.h"
+#include "batch/cpu/threads.h"
+#include "batch/cpu/vector.h"
 
 #define ROWS_AT_ONCE 4u /* divides ATTENTION_ROWS */
 

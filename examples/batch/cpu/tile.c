@@ -1,4 +1,4 @@
-#include "batch/tile.h"
+#include "batch/cpu/tile.h"
 
 #include <oneapi/dnnl/dnnl.h>
 #include <oneapi/dnnl/dnnl_version.h>

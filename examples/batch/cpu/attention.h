@@ -1,7 +1,7 @@
 /* Causal grouped-query attention of a step's shares over the paged KV cache. A token's result depends on its own sequence alone, to the
  * bit. */
-#ifndef OFLOAD_BATCH_ATTENTION_H
-#define OFLOAD_BATCH_ATTENTION_H
+#ifndef OFLOAD_BATCH_CPU_ATTENTION_H
+#define OFLOAD_BATCH_CPU_ATTENTION_H
 
 #include <ofload/front.h>
 

@@ -1,4 +1,4 @@
-#include "batch/threads.h"
+#include "batch/cpu/threads.h"
 
 #include <sched.h>
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 /* Stored weights to numbers: what a product reads. Reads blocks as GGUF lays them out; rows are whole blocks. */
-#ifndef OFLOAD_BATCH_EXPAND_H
-#define OFLOAD_BATCH_EXPAND_H
+#ifndef OFLOAD_BATCH_CPU_EXPAND_H
+#define OFLOAD_BATCH_CPU_EXPAND_H
 
 #include <stdbool.h>
 

@@ -1,7 +1,7 @@
 /* Loops over independent items on several threads (OpenMP where the build has it, else one after the other). Results never depend on their
  * number. */
-#ifndef OFLOAD_BATCH_THREADS_H
-#define OFLOAD_BATCH_THREADS_H
+#ifndef OFLOAD_BATCH_CPU_THREADS_H
+#define OFLOAD_BATCH_CPU_THREADS_H
 
 #include <stdint.h>
 

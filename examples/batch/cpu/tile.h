@@ -1,8 +1,8 @@
 /* One product of a fixed shape by oneDNN: (rows × columns) · (16 tokens × columns)ᵀ. The shape depends on the columns alone, so the order
  * in which a sum is made never depends on how a matrix is cut or on how many tokens a step has: equal inputs give equal bits. Both the 2.x
  * and the 3.x API. */
-#ifndef OFLOAD_BATCH_TILE_H
-#define OFLOAD_BATCH_TILE_H
+#ifndef OFLOAD_BATCH_CPU_TILE_H
+#define OFLOAD_BATCH_CPU_TILE_H
 
 #include <ofload/plan.h>
 

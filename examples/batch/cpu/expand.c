@@ -1,6 +1,6 @@
-#include "batch/expand.h"
+#include "batch/cpu/expand.h"
 
-#include "batch/vector.h"
+#include "batch/cpu/vector.h"
 
 #define STRIP 256u /* elements expanded at once: the longest block, and a multiple of the others */
 

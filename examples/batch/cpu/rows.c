@@ -1,8 +1,8 @@
-#include "batch/rows.h"
+#include "batch/cpu/rows.h"
 
 #include <math.h>
 
-#include "batch/vector.h"
+#include "batch/cpu/vector.h"
 
 #define LANES 16 /* sums are made in so many parts, so that their order does not depend on the compiler */
 

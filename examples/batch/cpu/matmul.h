@@ -1,7 +1,7 @@
 /* Products of stored weights with a step's tokens, tile by tile: a tile's rows are expanded to the compute type while they are in the
  * cache, then multiplied with all tokens. */
-#ifndef OFLOAD_BATCH_MATMUL_H
-#define OFLOAD_BATCH_MATMUL_H
+#ifndef OFLOAD_BATCH_CPU_MATMUL_H
+#define OFLOAD_BATCH_CPU_MATMUL_H
 
 #include <stdbool.h>
 

@@ -1,7 +1,7 @@
 /* Plain C loops that the compiler turns into vectors: several versions of a function, the best one for the CPU chosen at load time; and the
  * number formats. */
-#ifndef OFLOAD_BATCH_VECTOR_H
-#define OFLOAD_BATCH_VECTOR_H
+#ifndef OFLOAD_BATCH_CPU_VECTOR_H
+#define OFLOAD_BATCH_CPU_VECTOR_H
 
 #include <stdint.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* What is done to one token's row: norms, the feed-forward's gate, and rounding to the compute type. */
-#ifndef OFLOAD_BATCH_ROWS_H
-#define OFLOAD_BATCH_ROWS_H
+#ifndef OFLOAD_BATCH_CPU_ROWS_H
+#define OFLOAD_BATCH_CPU_ROWS_H
 
 #include <ofload/plan.h>
 

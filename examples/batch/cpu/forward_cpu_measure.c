@@ -4,10 +4,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "batch/forward_state.h"
+#include "batch/cpu/forward_cpu.h"
+#include "batch/cpu/threads.h"
+#include "batch/cpu/tile.h"
 #include "batch/supports.h"
-#include "batch/threads.h"
-#include "batch/tile.h"
 #include "common/app_error.h"
 
 #define BLOCK_BYTES (UINT64_C(24) << 20)       /* of blocks, walked through: more than a core's own caches hold */
@@ -21,7 +21,7 @@
 #define LARGE_PAGE (UINT64_C(2) << 20)
 
 typedef struct bench {
-    forward f;
+    cpu_forward f;
     ofl_kv_type kv_type;
     uint32_t max_tokens, max_rows;
     uint32_t blocks, parts, block_at, part_at; /* held of the model, of the head, and which is next */
@@ -147,7 +147,7 @@ static uint64_t kv_blocks_needed(const bench *b)
 
 static void take_room(bench *b)
 {
-    forward *f = &b->f;
+    cpu_forward *f = &b->f;
     const ofl_model_shape *s = &f->shape;
     uint64_t n = larger(b->max_tokens, b->max_rows), widest = forward_widest(s), type = matmul_type_bytes(f->settings.compute_type);
     uint64_t wide = larger(s->hidden_size, larger(2 * ((uint64_t)f->q + f->kv_row), 2 * (uint64_t)s->ffn_size));
@@ -185,7 +185,7 @@ static ofl_status allocate(bench *b)
 /* Adds up what is needed, takes it, and fills it. */
 static ofl_status set_up(bench *b)
 {
-    forward *f = &b->f;
+    cpu_forward *f = &b->f;
     ofl_model_shape held = f->shape;
     ofl_status status = count_blocks(b);
     if (status == OFL_OK) status = hold_all(b);
@@ -204,7 +204,7 @@ static ofl_status set_up(bench *b)
 /* Numbers as lively as those of a step: some products and exponents take longer for numbers near 0. */
 static void enliven(const bench *b)
 {
-    const forward *f = &b->f;
+    const cpu_forward *f = &b->f;
     uint32_t random = 1;
     for (uint64_t i = 0; i < (uint64_t)larger(b->max_tokens, b->max_rows) * f->shape.hidden_size; i++) {
         random = random * 1664525u + 1013904223u;
@@ -267,7 +267,7 @@ static ofl_status compute(void *context, const ofl_compute_run *run)
 
 static ofl_status prepare(bench *b, const forward_measure_job *job)
 {
-    forward *f = &b->f;
+    cpu_forward *f = &b->f;
     f->model = job->model;
     f->device = job->device;
     f->shape.struct_size = sizeof f->shape;
@@ -285,14 +285,11 @@ static ofl_status prepare(bench *b, const forward_measure_job *job)
     return status;
 }
 
-ofl_status forward_measure(const forward_measure_job *job, ofl_compute_figures *out)
+ofl_status cpu_measure(const forward_measure_job *job, ofl_compute_figures *out)
 {
-    if (job->max_tokens == 0 || job->max_rows == 0) return app_fail(OFL_ERROR_ARGUMENT, "measuring: no tokens or no rows");
-    ofl_status status = forward_supports(job->model);
-    if (status != OFL_OK) return status;
     bench *b = calloc(1, sizeof *b);
     if (b == NULL) return no_memory();
-    status = prepare(b, job);
+    ofl_status status = prepare(b, job);
     if (status == OFL_OK) {
         ofl_compute_probe probe = {.struct_size = sizeof probe, .block_count = b->f.shape.block_count, .run = compute, .context = b,
                                    .block_elements = b->block_elements, .head_elements = b->head_elements, .max_tokens = b->max_tokens,

@@ -1,12 +1,12 @@
-#include "batch/matmul.h"
+#include "batch/cpu/matmul.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "batch/expand.h"
-#include "batch/threads.h"
-#include "batch/tile.h"
-#include "batch/vector.h"
+#include "batch/cpu/expand.h"
+#include "batch/cpu/threads.h"
+#include "batch/cpu/tile.h"
+#include "batch/cpu/vector.h"
 #include "common/app_error.h"
 
 #define MAX_SHAPES 16 /* different column counts of one model: three or four */

@@ -1,10 +1,10 @@
-/* The forward pass's insides, shared by what opens it, runs a step and measures. */
-#ifndef OFLOAD_BATCH_FORWARD_STATE_H
-#define OFLOAD_BATCH_FORWARD_STATE_H
+/* The forward pass on the CPU, inside: shared by what opens it, runs a step and measures. */
+#ifndef OFLOAD_BATCH_FORWARD_CPU_H
+#define OFLOAD_BATCH_FORWARD_CPU_H
 
+#include "batch/cpu/matmul.h"
 #include "batch/forward.h"
 #include "batch/kv.h"
-#include "batch/matmul.h"
 #include "batch/rope.h"
 #include "batch/weights.h"
 
@@ -18,7 +18,8 @@ typedef struct forward_room { /* buffers in the device's activation memory; size
     void *workspace;
 } forward_room;
 
-struct forward {
+typedef struct cpu_forward {
+    forward base;
     const ofl_model *model;
     ofl_engine *engine;
     ofl_device *device;
@@ -37,13 +38,14 @@ struct forward {
     rope turns;
     matmul *products;
     weights *walk;
+    void *scratch;           /* host: of the choice of a token */
     forward_times times;
-};
+} cpu_forward;
 
 typedef struct forward_run { /* one step under way */
-    forward *f;
+    cpu_forward *f;
     const ofl_step *given;
-    uint32_t tokens, block;
+    uint32_t tokens, block, rows; /* rows: of logits */
     const float *vector; /* the norm that rows go through */
     uint64_t attention_ns;
 } forward_run;
@@ -55,6 +57,14 @@ ofl_status forward_head(forward_run *s);
 /* Elements of the widest row that a product reads. */
 uint64_t forward_widest(const ofl_model_shape *shape);
 /* Attention's scale and the row sizes. */
-void forward_derive(forward *f);
+void forward_derive(cpu_forward *f);
+
+/* forward_kind's, in the files that do them. */
+ofl_status cpu_open(const ofl_model *model, const ofl_plan *plan, ofl_engine *engine, ofl_device *device, uint32_t threads, forward **out);
+void cpu_close(forward *base);
+ofl_status cpu_shrink(forward *base, uint32_t tokens_per_step, uint32_t logits_rows, uint64_t kv_tokens);
+ofl_status cpu_measure(const forward_measure_job *job, ofl_compute_figures *out);
+/* A vector's elements (a norm, a bias) as floats. */
+ofl_status cpu_vector(weights *w, uint32_t tensor, float *to);
 
 #endif

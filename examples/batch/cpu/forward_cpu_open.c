@@ -2,10 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "batch/forward_state.h"
+#include "batch/cpu/forward_cpu.h"
+#include "batch/cpu/threads.h"
+#include "batch/cpu/tile.h"
 #include "batch/supports.h"
-#include "batch/threads.h"
-#include "batch/tile.h"
 #include "common/app_error.h"
 #include "common/cli.h"
 
@@ -16,7 +16,7 @@ uint64_t forward_widest(const ofl_model_shape *s)
     return max_u64(s->hidden_size, max_u64((uint64_t)s->head_count * s->head_dim_k, s->ffn_size));
 }
 
-void forward_derive(forward *f)
+void forward_derive(cpu_forward *f)
 {
     const ofl_model_shape *s = &f->shape;
     f->q = s->head_count * s->head_dim_k;
@@ -35,7 +35,7 @@ static void *take(uint8_t **at, const uint8_t *end, uint64_t bytes)
     return taken;
 }
 
-static ofl_status lay_out(forward *f)
+static ofl_status lay_out(cpu_forward *f)
 {
     const ofl_budget *budget = &f->budget;
     const ofl_model_shape *s = &f->shape;
@@ -63,7 +63,7 @@ static ofl_status lay_out(forward *f)
     return OFL_OK;
 }
 
-static ofl_status allocate(forward *f)
+static ofl_status allocate(cpu_forward *f)
 {
     const ofl_budget *budget = &f->budget;
     uint64_t vector = max_u64(forward_widest(&f->shape), (uint64_t)f->kv_row);
@@ -72,7 +72,8 @@ static ofl_status allocate(forward *f)
     if (status != OFL_OK) return app_forward(status);
     f->vector = calloc(vector, sizeof *f->vector);
     f->token_rows = calloc(f->settings.tokens_per_step_cap, sizeof *f->token_rows);
-    if (f->vector == NULL || f->token_rows == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "forward pass: out of host memory; free some");
+    f->scratch = calloc(f->shape.vocab_size, 8);
+    if (f->vector == NULL || f->token_rows == NULL || f->scratch == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "forward pass: out of host memory; free some");
     status = lay_out(f);
     if (status == OFL_OK)
         status = kv_init(&f->cache, f->settings.kv_type, &f->shape, f->settings.kv_block_tokens, f->kv_memory, budget->kv_bytes);
@@ -80,17 +81,17 @@ static ofl_status allocate(forward *f)
 }
 
 /* A GGUF may bring the factors of its rope scaling as a tensor; it is small and wherever the plan puts it, the model can still read it. */
-static ofl_status open_rope(forward *f)
+static ofl_status open_rope(cpu_forward *f)
 {
     uint32_t tensor;
     float factors[ROPE_MAX_DIM / 2];
     if (ofl_model_tensor_find(f->model, OFL_BLOCK_INPUT, OFL_ROLE_ROPE_FREQS, &tensor) != OFL_OK)
         return rope_init(&f->turns, &f->shape, NULL);
-    ofl_status status = weights_vector(f->walk, tensor, factors);
+    ofl_status status = cpu_vector(f->walk, tensor, factors);
     return status == OFL_OK ? rope_init(&f->turns, &f->shape, factors) : status;
 }
 
-static ofl_status open_walk(forward *f, const ofl_plan *plan)
+static ofl_status open_walk(cpu_forward *f, const ofl_plan *plan)
 {
     uint32_t blocks = f->shape.block_count, count = 0;
     uint32_t *tensors = calloc((size_t)blocks * 7 + 1, sizeof *tensors);
@@ -100,12 +101,12 @@ static ofl_status open_walk(forward *f, const ofl_plan *plan)
     }
     tensors[count++] = tensor_of(f->model, blocks, OFL_ROLE_OUTPUT);
     f->tokens_tensor = tensor_of_tokens(f->model, &f->shape);
-    ofl_status status = weights_open(f->model, plan, f->engine, f->device, tensors, count, &f->walk);
+    ofl_status status = weights_open(f->model, plan, f->engine, f->device, NULL, tensors, count, &f->walk);
     free(tensors);
     return status;
 }
 
-static ofl_status prepare_products(forward *f)
+static ofl_status prepare_products(cpu_forward *f)
 {
     ofl_status status = matmul_open(f->settings.compute_type, f->threads, f->room.workspace, f->budget.workspace_bytes, &f->products);
     if (status == OFL_OK) status = matmul_prepare(f->products, f->shape.hidden_size);
@@ -114,18 +115,12 @@ static ofl_status prepare_products(forward *f)
     return status;
 }
 
-static ofl_status open_parts(forward *f, const ofl_plan *plan)
+static ofl_status open_parts(cpu_forward *f, const ofl_plan *plan)
 {
-    ofl_device_info device = {.struct_size = sizeof device};
-    ofl_status status = ofl_device_info_get(f->device, &device);
-    if (status == OFL_OK) status = ofl_model_shape_get(f->model, &f->shape);
+    ofl_status status = ofl_model_shape_get(f->model, &f->shape);
     if (status == OFL_OK) status = ofl_plan_settings_get(plan, &f->settings);
     if (status == OFL_OK) status = ofl_plan_budget_get(plan, &f->budget);
     if (status != OFL_OK) return app_forward(status);
-    if (!device.host_readable)
-        return app_fail(OFL_ERROR_UNSUPPORTED,
-                        "forward pass: %s keeps its memory to itself and this driver computes on the CPU; use a simulated device (sim:…)",
-                        device.spec);
     status = forward_supports(f->model);
     if (status != OFL_OK) return status;
     forward_derive(f);
@@ -136,11 +131,11 @@ static ofl_status open_parts(forward *f, const ofl_plan *plan)
     return status;
 }
 
-ofl_status forward_open(const ofl_model *model, const ofl_plan *plan, ofl_engine *engine, ofl_device *device, uint32_t threads,
-                        forward **out)
+ofl_status cpu_open(const ofl_model *model, const ofl_plan *plan, ofl_engine *engine, ofl_device *device, uint32_t threads, forward **out)
 {
-    forward *f = calloc(1, sizeof *f);
+    cpu_forward *f = calloc(1, sizeof *f);
     if (f == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "forward pass: out of host memory; free some");
+    f->base.kind = &forward_cpu;
     f->model = model;
     f->engine = engine;
     f->device = device;
@@ -150,19 +145,19 @@ ofl_status forward_open(const ofl_model *model, const ofl_plan *plan, ofl_engine
     f->budget.struct_size = sizeof f->budget;
     ofl_status status = open_parts(f, plan);
     if (status == OFL_OK)
-        *out = f;
+        *out = &f->base;
     else
-        forward_close(f);
+        cpu_close(&f->base);
     return status;
 }
 
-static void give_back(forward *f, void **memory)
+static void give_back(cpu_forward *f, void **memory)
 {
     if (*memory != NULL) ofl_device_free(f->device, *memory);
     *memory = NULL;
 }
 
-static ofl_status shrink_kv(forward *f, uint64_t bytes)
+static ofl_status shrink_kv(cpu_forward *f, uint64_t bytes)
 {
     give_back(f, &f->kv_memory);
     ofl_status status = ofl_device_alloc(f->device, bytes, &f->kv_memory);
@@ -171,8 +166,9 @@ static ofl_status shrink_kv(forward *f, uint64_t bytes)
     return kv_init(&f->cache, f->settings.kv_type, &f->shape, f->settings.kv_block_tokens, f->kv_memory, bytes);
 }
 
-ofl_status forward_shrink(forward *f, uint32_t tokens_per_step, uint32_t logits_rows, uint64_t kv_tokens)
+ofl_status cpu_shrink(forward *base, uint32_t tokens_per_step, uint32_t logits_rows, uint64_t kv_tokens)
 {
+    cpu_forward *f = (cpu_forward *)(void *)base;
     uint64_t hidden = 0, unused, kv_bytes = kv_tokens / f->settings.kv_block_tokens * f->cache.block_bytes;
     ofl_budget *b = &f->budget;
     ofl_status status =
@@ -190,16 +186,15 @@ ofl_status forward_shrink(forward *f, uint32_t tokens_per_step, uint32_t logits_
     return status == OFL_OK ? prepare_products(f) : status;
 }
 
-void forward_close(forward *f)
+void cpu_close(forward *base)
 {
-    if (f == NULL) return;
+    cpu_forward *f = (cpu_forward *)(void *)base;
     weights_close(f->walk);
     matmul_close(f->products);
     give_back(f, &f->activations);
     give_back(f, &f->kv_memory);
     free(f->vector);
     free(f->token_rows);
+    free(f->scratch);
     free(f);
 }
-
-void forward_times_get(const forward *f, forward_times *out) { *out = f->times; }
