@@ -43,39 +43,63 @@ void bench_report_row(bench_report *report, const char *label)
 void bench_report_number(bench_report *report, const char *key, double value) { (void)cJSON_AddNumberToObject(report->row, key, value); }
 void bench_report_text(bench_report *report, const char *key, const char *value) { (void)cJSON_AddStringToObject(report->row, key, value); }
 
-static int column_width(const cJSON *column)
+static int ends_in(const char *text, const char *end)
 {
-    int width = (int)strlen(column->string);
-    return width < 10 ? 10 : width;
+    size_t length = strlen(text), wanted = strlen(end);
+    return length >= wanted && strcmp(text + length - wanted, end) == 0;
 }
 
-/* Of the first column. */
-static int label_width(const cJSON *rows)
+/* As people read it; what a number is stands at the end of its key. */
+static const char *cell_text(const cJSON *cell, char *buffer, size_t bytes)
 {
-    int width = 28;
+    const char *key = cell->string;
+    double value = cell->valuedouble;
+    if (!cJSON_IsNumber(cell)) return cell->valuestring;
+    if (ends_in(key, "bytes_per_second")) return cli_show_rate(buffer, value);
+    if (ends_in(key, "bytes") && value >= 0) return cli_show_bytes(buffer, (uint64_t)(value + 0.5), 0);
+    if (ends_in(key, "seconds") && value >= 0) return cli_show_seconds(buffer, value);
+    if (ends_in(key, "tokens_per_second")) return cli_show_tokens(buffer, value);
+    (void)snprintf(buffer, bytes, ends_in(key, "percent") ? "%+.1f %%" : "%.5g", value);
+    return buffer;
+}
+
+/* Cells that a text takes: its characters. */
+static size_t cells(const char *text)
+{
+    size_t count = 0;
+    for (; *text != '\0'; text++) count += ((unsigned char)*text & 0xC0) != 0x80;
+    return count;
+}
+
+/* Of a column: its key, or the widest cell. */
+static size_t column_width(const cJSON *rows, const char *key)
+{
+    size_t width = cells(key);
     const cJSON *row;
+    char buffer[64];
     cJSON_ArrayForEach(row, rows)
     {
-        int length = (int)strlen(cJSON_GetObjectItem(row, "label")->valuestring);
-        width = length > width ? length : width;
+        const cJSON *cell = cJSON_GetObjectItem(row, key);
+        size_t taken = cell != NULL ? cells(cell_text(cell, buffer, sizeof buffer)) : 0;
+        width = taken > width ? taken : width;
     }
     return width;
 }
 
-static void print_cells(const cJSON *columns, const cJSON *row, int first_width)
+/* row NULL: the keys. Each column's width is its value in `columns`; the first one stands at the left. */
+static void print_cells(const cJSON *columns, const cJSON *row)
 {
     for (const cJSON *column = columns->child; column != NULL; column = column->next) {
         const cJSON *cell = row != NULL ? cJSON_GetObjectItem(row, column->string) : NULL;
-        int width = column == columns->child ? first_width : column_width(column);
-        if (row == NULL) printf(column == columns->child ? "%-*s" : "  %*s", width, column->string);
-        else if (cell == NULL) printf("  %*s", width, "");
-        else if (cJSON_IsNumber(cell)) printf("  %*.5g", width, cell->valuedouble);
-        else printf(column == columns->child ? "%-*s" : "  %*s", width, cell->valuestring);
+        char buffer[64];
+        const char *text = row == NULL ? column->string : cell != NULL ? cell_text(cell, buffer, sizeof buffer) : "";
+        if (column != columns->child) printf("  %*s%s", column->valueint - (int)cells(text), "", text);
+        else printf("%s%*s", text, column->valueint - (int)cells(text), "");
     }
     printf("\n");
 }
 
-/* Every key of every row once, in the order in which they appear. */
+/* Every key of every row once, in the order in which they appear, with the width of its column. */
 static cJSON *all_columns(const cJSON *rows)
 {
     cJSON *columns = cJSON_CreateObject();
@@ -84,7 +108,8 @@ static cJSON *all_columns(const cJSON *rows)
     {
         cJSON_ArrayForEach(cell, row)
         {
-            if (!cJSON_HasObjectItem(columns, cell->string)) (void)cJSON_AddNullToObject(columns, cell->string);
+            if (!cJSON_HasObjectItem(columns, cell->string))
+                (void)cJSON_AddNumberToObject(columns, cell->string, (double)column_width(rows, cell->string));
         }
     }
     return columns;
@@ -94,13 +119,12 @@ static void print_table(const bench_report *report)
 {
     const cJSON *row;
     cJSON *columns = all_columns(report->rows);
-    int width = label_width(report->rows);
     if (!report->output.quiet)
         printf("%s on %s, %s clock%s\n", cJSON_GetObjectItem(report->root, "name")->valuestring,
                cJSON_GetObjectItem(report->root, "device")->valuestring, cJSON_GetObjectItem(report->root, "clock")->valuestring,
                report->simulated ? " (the link is simulated)" : "");
-    if (cJSON_GetArraySize(columns) > 0) print_cells(columns, NULL, width);
-    cJSON_ArrayForEach(row, report->rows) print_cells(columns, row, width);
+    if (cJSON_GetArraySize(columns) > 0) print_cells(columns, NULL);
+    cJSON_ArrayForEach(row, report->rows) print_cells(columns, row);
     cJSON_Delete(columns);
 }
 
