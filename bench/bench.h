@@ -11,6 +11,7 @@ int bench_stream(int argc, char **argv);  /* bench_stream.c */
 int bench_designs(int argc, char **argv); /* the same */
 int bench_plan(int argc, char **argv);
 int bench_front(int argc, char **argv);
+int bench_replay(int argc, char **argv);
 int bench_mkmodel(int argc, char **argv);
 
 /* How the rows are printed; every subcommand takes both options. */

@@ -16,6 +16,7 @@ static const subcommand subcommands[] = {
     {"front", bench_front, "what the batching front costs per step, by sequences; --queue N: what it gains"},
     {"stream", bench_stream, "the copy engine alone, at several shares of compute"},
     {"designs", bench_designs, "the same job by simpler ways of streaming and by this engine"},
+    {"replay", bench_replay, "published experiments beside this project's forecast and measurement"},
     {"mkmodel", bench_mkmodel, "writes a GGUF file of any shape with random weights"},
 };
 

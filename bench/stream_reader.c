@@ -14,10 +14,10 @@ static void host_until(ofl_device *device, double due)
     (void)nanosleep(&t, NULL);
 }
 
-ofl_status stream_reader_open(ofl_device *device, int simulated, stream_reader *out)
+ofl_status stream_reader_open(ofl_device *device, int simulated, products *real, stream_reader *out)
 {
-    *out = (stream_reader){.device = device};
-    return simulated ? ofl_stream_create(device, &out->stream) : OFL_OK;
+    *out = (stream_reader){.device = device, .products = real};
+    return simulated && real == NULL ? ofl_stream_create(device, &out->stream) : OFL_OK;
 }
 
 void stream_reader_close(stream_reader *r)

@@ -1,18 +1,6 @@
-#include "support/support.h"
+#include "bench_runs.h"
 
 #include <math.h>
-
-#include <cjson/cJSON.h>
-
-#define BENCH OFLOAD_BIN_DIR "/ofload-bench"
-
-/* Runs ofload-bench; the exit status. */
-static int bench(const char *arguments, char **output_out)
-{
-    char line[2048];
-    (void)snprintf(line, sizeof line, BENCH " %s", arguments);
-    return test_run(line, output_out);
-}
 
 /* Runs mkmodel with these arguments and a fresh file, and opens it. */
 static ofl_model *make(const char *arguments, const char **path_out)
@@ -251,26 +239,6 @@ static void the_link_report_follows_its_schema(void **state)
     assert_true(fabs(ofl_machine_get(machine, OFL_FIGURE_LINK, NULL) - 2e9) < 2e6);
     assert_true(fabs(ofl_machine_get(machine, OFL_FIGURE_LINK_COMPUTING, NULL) - 2e9) < 2e6);
     ofl_machine_destroy(machine);
-}
-
-/* Runs a benchmark and hands its rows over; the tree is freed by the caller. */
-static cJSON *run_report(const char *arguments, int rows)
-{
-    char *output = NULL;
-    int status = bench(arguments, &output);
-    if (status != 0) fail_msg("%s: %d: %s", arguments, status, output);
-    cJSON *tree = cJSON_Parse(output);
-    assert_non_null(tree);
-    assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(tree, "rows")), rows);
-    free(output);
-    return tree;
-}
-
-static double in_row(const cJSON *tree, int row, const char *key)
-{
-    const cJSON *item = cJSON_GetObjectItem(cJSON_GetArrayItem(cJSON_GetObjectItem(tree, "rows"), row), key);
-    assert_true(cJSON_IsNumber(item));
-    return item->valuedouble;
 }
 
 static void planning_a_thousand_layers_stays_small(void **state)
