@@ -16,7 +16,11 @@
 #else
 #define VECTOR_CLONES
 #endif
+#ifdef __CUDACC__
+#define VECTOR_INLINE static __host__ __device__ __forceinline__
+#else
 #define VECTOR_INLINE static inline __attribute__((always_inline))
+#endif
 
 VECTOR_INLINE uint32_t float_bits(float value)
 {
@@ -82,6 +86,7 @@ VECTOR_INLINE float float_exp(float x)
     return series * float_from_bits((float_bits(shifted) + 127u) << 23);
 }
 
+#ifndef __CUDACC__
 /* Sixteen floats: one register of the widest kind, or several of a smaller one. */
 typedef float float16v __attribute__((vector_size(64)));
 typedef int32_t int16v __attribute__((vector_size(64)));
@@ -98,5 +103,6 @@ VECTOR_INLINE void float_exp_sixteen(float16v *values)
     series = series * r + 1.0f;
     *values = series * (float16v)(((int16v)shifted + 127) << 23);
 }
+#endif
 
 #endif
