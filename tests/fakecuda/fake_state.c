@@ -215,6 +215,14 @@ ofl_device *fake_owner_of_host(const void *host)
     return NULL;
 }
 
+bool fake_is_device(ofl_device *device, const void *pointer)
+{
+    sim_lock(sim_of(device));
+    bool found = ofl_ledger_find(&sim_of(device)->ledger, false, pointer, 1) != NULL;
+    sim_unlock(sim_of(device));
+    return found;
+}
+
 EXPORT int fakecuda_live(void)
 {
     (void)pthread_mutex_lock(&mutex);

@@ -1,4 +1,4 @@
-/* The runtime's entry points for streams, events, copies and graphs of copies. */
+/* The runtime's entry points for streams, events, copies, fills, functions of the host's and graphs of these. */
 #include "fakecuda.h"
 
 #include <pthread.h>
@@ -10,14 +10,23 @@
 #define STREAM_MAGIC 0x57AE4u
 #define EVENT_MAGIC 0xE7E47u
 #define BLOCKING_MAX 32
-#define GRAPH_COPIES_MAX 256
+#define DEVICE_RATE 100e9 /* bytes per second of copies and fills that stay on the device */
 
-typedef struct graph_copy { void *to; const void *from; size_t bytes; enum cudaMemcpyKind kind; } graph_copy;
+/* A copy, a fill (from NULL), or a function of the host's (function not NULL). */
+typedef struct graph_node {
+    void *to;
+    const void *from;
+    size_t bytes;
+    enum cudaMemcpyKind kind;
+    int value;
+    cudaHostFn_t function;
+    void *context;
+} graph_node;
 
-/* A capture under way, what it gave, and that made ready to run: all the same list of copies here. */
+/* A capture under way, what it gave, and that made ready to run: all the same list here, in order of capture. */
 struct CUgraph_st {
-    graph_copy copies[GRAPH_COPIES_MAX];
-    unsigned count;
+    graph_node *nodes;
+    size_t count, capacity;
     int joined;   /* streams that take part */
     bool invalid;
 };
@@ -243,49 +252,104 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     return fake_translate(ofl_event_wait(fake_device(event->device), event->event), cudaErrorInvalidValue);
 }
 
-static void late_copy(void *context)
+static void run_node(void *context)
 {
-    graph_copy *copy = context;
-    memcpy(copy->to, copy->from, copy->bytes);
-    free(copy);
+    const graph_node *node = context;
+    if (node->function != NULL) node->function(node->context);
+    else if (node->from == NULL) memset(node->to, node->value, node->bytes);
+    else memmove(node->to, node->from, node->bytes);
 }
 
-/* The device reads or writes pageable memory itself, when the copy's turn comes. */
-static ofl_status copy_late(ofl_device *device, cudaStream_t stream, const graph_copy *what, double rate)
+static void run_and_free(void *context)
 {
-    graph_copy *copy = malloc(sizeof *copy);
-    if (copy == NULL) return OFL_ERROR_HOST_MEMORY;
-    *copy = *what;
-    ofl_status status = ofl_sim_launch(device, stream->stream, late_copy, copy, (double)what->bytes / rate);
-    if (status != OFL_OK) free(copy);
+    run_node(context);
+    free(context);
+}
+
+/* As a kernel of the device's: the bytes are read and written when its turn comes. */
+static ofl_status run_late(ofl_device *device, cudaStream_t stream, const graph_node *what, double seconds)
+{
+    graph_node *node = malloc(sizeof *node);
+    if (node == NULL) return OFL_ERROR_HOST_MEMORY;
+    *node = *what;
+    ofl_status status = ofl_sim_launch(device, stream->stream, run_and_free, node, seconds);
+    if (status != OFL_OK) free(node);
     return status;
 }
 
-static cudaError_t copy_now(cudaStream_t stream, const graph_copy *what)
+/* What the runtime finds out for cudaMemcpyDefault. */
+static enum cudaMemcpyKind kind_of(ofl_device *device, const graph_node *what)
 {
-    bool down = what->kind == cudaMemcpyHostToDevice;
+    if (what->kind != cudaMemcpyDefault) return what->kind;
+    bool to = fake_is_device(device, what->to), from = fake_is_device(device, what->from);
+    return to ? (from ? cudaMemcpyDeviceToDevice : cudaMemcpyHostToDevice) : (from ? cudaMemcpyDeviceToHost : cudaMemcpyHostToHost);
+}
+
+static ofl_status copy_over_link(ofl_device *device, cudaStream_t stream, const graph_node *what, bool down)
+{
     const char *pageable = getenv("OFLOAD_FAKECUDA_PAGEABLE");
-    ofl_device *device = fake_device(stream->device);
     bool pinned = fake_owner_of_host(down ? what->from : what->to) == device;
+    if (!pinned && pageable != NULL && strcmp(pageable, "late") == 0) return run_late(device, stream, what, (double)what->bytes / 1e9);
+    return ofl_copy(device, stream->stream, down ? OFL_HOST_TO_DEVICE : OFL_DEVICE_TO_HOST, what->to, what->from, what->bytes,
+                    pinned ? OFL_HOST_PINNED : OFL_HOST_PAGEABLE);
+}
+
+static cudaError_t run_now(cudaStream_t stream, const graph_node *what)
+{
+    ofl_device *device = fake_device(stream->device);
     ofl_status status = order(stream);
-    if (status == OFL_OK && !pinned && pageable != NULL && strcmp(pageable, "late") == 0) status = copy_late(device, stream, what, 1e9);
-    else if (status == OFL_OK)
-        status = ofl_copy(device, stream->stream, down ? OFL_HOST_TO_DEVICE : OFL_DEVICE_TO_HOST, what->to, what->from, what->bytes,
-                          pinned ? OFL_HOST_PINNED : OFL_HOST_PAGEABLE);
+    if (status != OFL_OK) return fake_translate(status, cudaErrorInvalidValue);
+    enum cudaMemcpyKind kind = what->function != NULL || what->from == NULL ? cudaMemcpyDeviceToDevice : kind_of(device, what);
+    if (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToHost)
+        status = copy_over_link(device, stream, what, kind == cudaMemcpyHostToDevice);
+    else
+        status = run_late(device, stream, what, what->function != NULL ? 0 : (double)what->bytes / DEVICE_RATE);
     return fake_translate(status, cudaErrorInvalidValue);
 }
 
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t handle)
+static cudaError_t capture(struct CUgraph_st *graph, const graph_node *what)
 {
-    FAULT("cudaMemcpyAsync");
+    if (graph->count == graph->capacity) {
+        size_t capacity = 2 * graph->capacity + 64;
+        graph_node *more = realloc(graph->nodes, capacity * sizeof *more);
+        if (more == NULL) return fake_remember(cudaErrorMemoryAllocation);
+        graph->nodes = more;
+        graph->capacity = capacity;
+    }
+    graph->nodes[graph->count++] = *what;
+    return cudaSuccess;
+}
+
+static cudaError_t put(cudaStream_t handle, const graph_node *what)
+{
     cudaStream_t stream = stream_of(handle);
     REQUIRE(stream != NULL);
-    if (kind != cudaMemcpyHostToDevice && kind != cudaMemcpyDeviceToHost) return fake_remember(cudaErrorInvalidMemcpyDirection);
-    graph_copy copy = {to, from, bytes, kind};
-    if (stream->capture == NULL) return copy_now(stream, &copy);
-    if (stream->capture->count == GRAPH_COPIES_MAX) return fake_remember(cudaErrorMemoryAllocation);
-    stream->capture->copies[stream->capture->count++] = copy;
-    return cudaSuccess;
+    return stream->capture != NULL ? capture(stream->capture, what) : run_now(stream, what);
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
+{
+    FAULT("cudaMemcpyAsync");
+    if ((unsigned)kind > cudaMemcpyDefault) return fake_remember(cudaErrorInvalidMemcpyDirection);
+    if (bytes == 0) return cudaSuccess;
+    if (to == NULL || from == NULL) return fake_remember(cudaErrorInvalidValue);
+    return put(stream, &(graph_node){.to = to, .from = from, .bytes = bytes, .kind = kind});
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
+{
+    FAULT("cudaMemsetAsync");
+    if (bytes == 0) return cudaSuccess;
+    if (to == NULL) return fake_remember(cudaErrorInvalidValue);
+    return put(stream, &(graph_node){.to = to, .value = value, .bytes = bytes});
+}
+
+/* The function may call nothing of the runtime's. It takes no time of the device. */
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *context)
+{
+    FAULT("cudaLaunchHostFunc");
+    if (function == NULL) return fake_remember(cudaErrorInvalidValue);
+    return put(stream, &(graph_node){.function = function, .context = context});
 }
 
 /* Like a kernel of the source that takes the time of the copy: the two simulated devices know nothing of each other. */
@@ -296,9 +360,9 @@ cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int f
     REQUIRE(stream != NULL);
     if (to_device < 0 || to_device >= fake_count() || from_device < 0 || from_device >= fake_count())
         return fake_remember(cudaErrorInvalidDevice);
-    const graph_copy copy = {to, from, bytes, cudaMemcpyDeviceToDevice};
+    const graph_node copy = {.to = to, .from = from, .bytes = bytes, .kind = cudaMemcpyDeviceToDevice};
     ofl_status status = order(stream);
-    if (status == OFL_OK) status = copy_late(fake_device(stream->device), stream, &copy, FAKE_PEER_RATE);
+    if (status == OFL_OK) status = run_late(fake_device(stream->device), stream, &copy, (double)bytes / FAKE_PEER_RATE);
     return fake_translate(status, cudaErrorInvalidValue);
 }
 
@@ -336,6 +400,12 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
     return cudaSuccess;
 }
 
+static void graph_free(struct CUgraph_st *graph)
+{
+    free(graph->nodes);
+    free(graph);
+}
+
 /* Streams that were drawn in and did not come back make the whole void; they stay lost here. */
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
 {
@@ -353,7 +423,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
         return cudaSuccess;
     }
     cudaError_t error = graph->invalid ? cudaErrorStreamCaptureInvalidated : cudaErrorStreamCaptureUnjoined;
-    if (graph->joined == 0) free(graph);
+    if (graph->joined == 0) graph_free(graph);
     return fake_remember(error);
 }
 
@@ -363,7 +433,12 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
     if (flags != 0) return fake_remember(cudaErrorInvalidValue);
     cudaGraphExec_t exec = malloc(sizeof *exec);
     if (exec == NULL) return fake_remember(cudaErrorMemoryAllocation);
-    exec->graph = *graph;
+    exec->graph = (struct CUgraph_st){.count = graph->count, .capacity = graph->count, .nodes = calloc(graph->count + 1, sizeof *graph->nodes)};
+    if (exec->graph.nodes == NULL) {
+        free(exec);
+        return fake_remember(cudaErrorMemoryAllocation);
+    }
+    if (graph->count > 0) memcpy(exec->graph.nodes, graph->nodes, graph->count * sizeof *graph->nodes);
     fake_keep(exec);
     *out = exec;
     return cudaSuccess;
@@ -374,8 +449,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle)
     FAULT("cudaGraphLaunch");
     cudaStream_t stream = stream_of(handle);
     REQUIRE(stream != NULL && stream->capture == NULL);
-    for (unsigned i = 0; i < exec->graph.count; i++) {
-        cudaError_t error = copy_now(stream, &exec->graph.copies[i]);
+    for (size_t i = 0; i < exec->graph.count; i++) {
+        cudaError_t error = run_now(stream, &exec->graph.nodes[i]);
         if (error != cudaSuccess) return error;
     }
     return cudaSuccess;
@@ -385,7 +460,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 {
     FAULT("cudaGraphDestroy");
     fake_drop(graph);
-    free(graph);
+    graph_free(graph);
     return cudaSuccess;
 }
 
@@ -393,6 +468,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
     FAULT("cudaGraphExecDestroy");
     fake_drop(exec);
+    free(exec->graph.nodes);
     free(exec);
     return cudaSuccess;
 }

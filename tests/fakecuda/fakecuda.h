@@ -2,7 +2,8 @@
  * the runtime's names.
  *
  * Streams: those of cudaStreamNonBlocking, blocking ones, the legacy default stream (cudaStreamLegacy or NULL), which blocking streams and
- * it wait for each other, and the per-thread one. Capture: copies, and the errors of what a capture does not allow; graphs of copies run.
+ * it wait for each other, and the per-thread one. Capture: copies, fills and functions of the host's, and the errors of what a capture
+ * does not allow; graphs of these run. There is no code for a device: kernels are registered, and none can be launched.
  *
  * Environment: OFLOAD_FAKECUDA_SPEC     a sim: spec, for each device (default: see fake_state.c)
  *              OFLOAD_FAKECUDA_DEVICES  how many (default 2; 0: a driver with no device)
@@ -46,6 +47,8 @@ void fake_drop(const void *made);
 cudaError_t fake_translate(ofl_status status, cudaError_t state);
 /* The device that page-locked `host`, which every device may use; NULL: none did. */
 ofl_device *fake_owner_of_host(const void *host);
+/* Is it memory of that device? */
+bool fake_is_device(ofl_device *device, const void *pointer);
 
 /* Leaves with the failure that is to happen in this call. */
 #define FAULT(call)                               \
