@@ -3,9 +3,9 @@
 
 #include <math.h>
 
-#include "batch/attention.h"
+#include "batch/cpu/attention.h"
 #include "batch/rope.h"
-#include "batch/rows.h"
+#include "batch/cpu/rows.h"
 #include "common/app_error.h"
 #include "kernels/kernel_cases.h"
 

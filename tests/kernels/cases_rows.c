@@ -1,8 +1,8 @@
 /* Expansion, gather, norm, gate, addition. */
 #include "support/support.h"
 
-#include "batch/expand.h"
-#include "batch/rows.h"
+#include "batch/cpu/expand.h"
+#include "batch/cpu/rows.h"
 #include "common/app_error.h"
 #include "kernels/kernel_cases.h"
 
@@ -27,8 +27,7 @@ static void fill_blocks(kernel_case *c, ofl_dtype dtype, uint8_t *to, uint64_t e
         for (uint32_t i = 0; i < bytes; i++) to[i] = (uint8_t)case_random(c);
         uint16_t halves[2] = {ordinary_half(c), ordinary_half(c)};
         uint32_t left = bytes - scale < 4 ? bytes - scale : 4;
-        if (dtype == OFL_DTYPE_F32) memcpy(to, &(float){case_uniform(c)}, 4);
-        else memcpy(to + scale, halves, block > 1 && dtype != OFL_DTYPE_Q8_0 ? left : 2);
+        if (block > 1 || dtype != OFL_DTYPE_F32) memcpy(to + scale, halves, block > 1 && dtype != OFL_DTYPE_Q8_0 ? left : 2);
     }
 }
 

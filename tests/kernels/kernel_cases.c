@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#include "batch/vector.h"
+#include "batch/cpu/vector.h"
 #include "kernels/kernel_cases.h"
 
 #if defined(__SANITIZE_ADDRESS__)

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "batch/expand.h"
+#include "batch/cpu/expand.h"
 #include "common/app_error.h"
 #include "kernels/kernel_cases.h"
 

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 
 #include "batch/cuda/kernels.h"
-#include "batch/vector.h"
+#include "batch/cpu/vector.h"
 
 typedef struct body_group { /* one workgroup */
     uint32_t block;

@@ -1,7 +1,7 @@
 /* Checks a launch's args and counts its workgroups. */
 #include "batch/cuda/kernel_launch.h"
 
-#include "batch/expand.h"
+#include "batch/cpu/expand.h"
 #include "common/app_error.h"
 
 static ofl_status grid(kernel_launch *out, kernel_id id, uint64_t rows, uint64_t each, uint64_t shared_bytes)

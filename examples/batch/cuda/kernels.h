@@ -223,33 +223,30 @@ ofl_status kernel_merge_parts(ofl_stream *stream, const kernel_merge_args *args)
 
 /* ---- Sampling ---- */
 
-typedef struct kernel_draw { /* how a row's token is chosen: a sampler's settings, and its next number */
+typedef struct kernel_draw { /* how a row's token is chosen: `sampling`, and what is listed */
     double temperature;      /* 0: greedy */
     double top_p;            /* 1: off */
-    double random;           /* [0, 1): what the request's generator gives next; looked at where KERNEL_DREW is set */
+    double random;           /* [0, 1): decides where not greedy */
     uint32_t top_k;          /* 0: off */
     uint32_t tops;           /* likeliest ids wanted, up to KERNEL_TOPS_MOST */
 } kernel_draw;
 
-enum {
-    KERNEL_NAN = 1,  /* a logit of an id that has a meaning is not a number */
-    KERNEL_DREW = 2  /* `random` is used up */
-};
+#define KERNEL_NAN 1u /* flag: the logit of an id that has a meaning is not a number */
 
 typedef struct kernel_choice {
-    int32_t token;
+    int32_t token;  /* −1: the largest logit is no finite number, so that the row says nothing */
     uint32_t flags;
-    float logit;    /* the token's */
+    float logit;    /* the token's; where there is none, the largest */
     float best;     /* the largest; NaN: no logit is a number */
     double log_sum; /* ln Σ e^(logit − best): the log-probability of an id is its logit − best − log_sum */
 } kernel_choice;
 
 typedef struct kernel_top { int32_t id; float logit; } kernel_top; /* id −1: there are no more */
 
-/* A token for each row of logits: the one that sampler_pick takes, given the same number. Greedy and top_k alone are the same to the bit;
- * elsewhere a weight is e^((logit − best) ÷ temperature) in float32 (sums in float64, in an order that the vocabulary alone decides), so
+/* A token for each row of logits: the one that sampling_pick takes, given the same number. Greedy is the same to the bit, and so is which
+ * ids top_k leaves; a weight is e^((logit − best) ÷ temperature) in float32 (sums in float64, in an order that the vocabulary alone decides), so
  * a draw within about 10⁻⁶ of a border between two tokens may fall to the other side. The likeliest ids come best first, the lower id
- * among equals, as logprobs_add lists them; NaN is never among them. */
+ * among equals, as logprobs_of lists them; NaN is never among them. */
 typedef struct kernel_sample_args {
     const float *logits; /* (rows, vocabulary) */
     uint64_t stride;

@@ -264,18 +264,14 @@ BODY void body_sample(const sample_job *job, body_group g, sample_shared *s)
     const kernel_draw draw = a->draws[g.block];
     sample_row row = {a->logits + g.block * a->stride, a->usable, NAN, 1};
     uint64_t first = next_rank(g, s, &row, UINT64_MAX);
-    uint32_t token = first == 0 ? 0 : ranked_id(first);
-    row.best = row.logits[token];
-    kernel_choice choice = {(int32_t)token, count_nan(g, s, &row) != 0 ? (uint32_t)KERNEL_NAN : 0u, 0, row.best, NAN};
-    if (first != 0) {
+    row.best = row.logits[first == 0 ? 0 : ranked_id(first)];
+    kernel_choice choice = {-1, count_nan(g, s, &row) != 0 ? KERNEL_NAN : 0, row.best, row.best, NAN};
+    if (row.best - row.best == 0) { /* finite */
         choice.log_sum = log((double)measure_from(g, s, &row, &by_id, 0) * SAMPLE_ONE_INVERSE);
-        if (draw.temperature > 0 && row.best != -INFINITY) {
-            row.temperature = (float)draw.temperature;
-            choice.token = (int32_t)draw_token(g, s, &row, &draw);
-            choice.flags |= KERNEL_DREW;
-        }
+        row.temperature = (float)draw.temperature;
+        choice.token = (int32_t)(draw.temperature > 0 ? draw_token(g, s, &row, &draw) : ranked_id(first));
+        choice.logit = row.logits[choice.token];
     }
-    choice.logit = row.logits[choice.token];
     EACH_THREAD(g, t, SAMPLE_THREADS) {
         if (t == 0) a->choices[g.block] = choice;
     }
