@@ -25,6 +25,7 @@ static void run_once(void *context)
 
 static ofl_status refused(cudaError_t error)
 {
+    (void)cudaGetLastError();
     return app_fail(OFL_ERROR_RUNTIME, "kernel on the host: %s (%s)", cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
