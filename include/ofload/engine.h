@@ -101,8 +101,20 @@ OFL_API void ofl_engine_close(ofl_engine *engine);
  * OFL_ERROR_STATE: already held, or the ring is full of held units. */
 OFL_API ofl_status ofl_engine_acquire(ofl_engine *engine, uint32_t unit, ofl_stream *stream, ofl_view *out);
 OFL_API ofl_status ofl_engine_release(ofl_engine *engine, uint32_t unit, ofl_stream *stream);
-/* Ends a step. Optional: acquiring a unit a second time ends one too. */
+/* Ends a step. Optional: acquiring a unit a second time ends one too. Releases the unit that ofl_engine_tensor_next holds. */
 OFL_API ofl_status ofl_engine_step_end(ofl_engine *engine);
+
+/* For loops that are written matrix by matrix and know nothing of units: the next rows of a tensor, which acquires and releases by itself.
+ *
+ *   ofl_view_slice rows = {0};
+ *   while ((status = ofl_engine_tensor_next(engine, tensor, stream, &rows)) == OFL_OK) multiply(rows.data, rows.row_first, rows.row_count);
+ *
+ * `rows`: all zero for the first ones, then as the last call left it; zero again at OFL_END, behind the last. The address is valid for
+ * work put on `stream` before the next call of this function or of ofl_engine_step_end (a resident slice's for the engine's life). Tensors
+ * are best asked for in the model's order: another one is slower, never wrong. One unit stays held from call to call, so
+ * ofl_engine_acquire of that unit is refused until ofl_engine_step_end.
+ * OFL_ERROR_ARGUMENT: a lookup tensor, or rows of another tensor; else as ofl_engine_acquire. */
+OFL_API ofl_status ofl_engine_tensor_next(ofl_engine *engine, uint32_t tensor, ofl_stream *stream, ofl_view_slice *rows);
 
 /* The permanent device address of a resident slice's rows; OFL_ERROR_NOT_FOUND when the tensor is not resident whole (no new sentence). */
 OFL_API ofl_status ofl_engine_resident(ofl_engine *engine, uint32_t tensor, const void **out);

@@ -192,6 +192,9 @@ OFL_API ofl_status ofl_model_tensor_find(const ofl_model *model, int32_t block, 
 OFL_API ofl_status ofl_model_tensor_read(const ofl_model *model, uint32_t index, uint64_t offset, uint64_t bytes, void *to);
 /* The caller's own memory behind a built tensor; NULL when its bytes are in a file. */
 OFL_API const void *ofl_model_tensor_data(const ofl_model *model, uint32_t index);
+/* The other way round: the built tensor whose bytes begin at `data`, for loops that know their matrices by address. Looks through all
+ * tensors. OFL_ERROR_NOT_FOUND sets no new sentence. */
+OFL_API ofl_status ofl_model_tensor_at(const ofl_model *model, const void *data, uint32_t *index_out);
 
 /* For data that are read again in every step: the files stay open, and reads pass the page cache by (O_DIRECT) where the file system
  * allows it; where it does not, what was read is dropped from the page cache.
@@ -276,6 +279,20 @@ OFL_API ofl_status ofl_model_builder_set_kv_layer(ofl_model_builder *builder, ui
 /* Hands over the model. The builder is destroyed whatever the outcome. */
 OFL_API ofl_status ofl_model_builder_finish(ofl_model_builder *builder, ofl_model **out);
 OFL_API void ofl_model_builder_destroy(ofl_model_builder *builder);
+
+/* Weights of one kind: of each block one matrix, at even distances in the caller's memory. Frozen layout: arrays of it cross the API. */
+typedef struct ofl_stack {
+    ofl_tensor_role role;   /* EMBEDDING, OUTPUT_NORM, OUTPUT and OUTPUT_BIAS stand once, before and after the blocks */
+    ofl_dtype dtype;
+    const void *data;       /* block 0's, its rows one after the other */
+    uint64_t rows, columns; /* a row makes one output; a vector is one row */
+    uint64_t stride_bytes;  /* from one block's to the next one's; 0: rows × columns of the type, so they follow each other */
+} ofl_stack;
+/* The builder in one call: shape.block_count blocks, each with the stacks in the order given, which should be the order of use. An embedding and
+ * an output head at one address are one tied matrix. Nothing is copied: the memory stays the caller's, and must stay until the model is
+ * destroyed. Errors as of ofl_model_builder_add_tensor. */
+OFL_API ofl_status ofl_model_from_stacks(const char *name, const ofl_model_shape *shape, const ofl_stack *stacks, uint32_t count,
+                                         ofl_model **out);
 
 #ifdef __cplusplus
 }

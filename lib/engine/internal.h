@@ -1,6 +1,6 @@
 /* The engine's inside. layout.c decides where each slice lives, host.c takes the memory for it, pins.c page-locks the caller's own, load.c
  * fills the tiers, stream.c keeps the ring, feed.c brings what is not in pinned memory through the bounce buffers, view.c hands out
- * addresses that stay. */
+ * addresses that stay, walk.c goes matrix by matrix. */
 #ifndef OFLOAD_LIB_ENGINE_INTERNAL_H
 #define OFLOAD_LIB_ENGINE_INTERNAL_H
 
@@ -107,6 +107,9 @@ struct ofl_engine {
     uint64_t step; /* from 1 */
     bool stepped;  /* something was acquired in this step */
     ofl_status broken;
+    bool walking; /* ofl_engine_tensor_next holds `walked`, acquired for `walk_stream` */
+    uint32_t walked;
+    ofl_stream *walk_stream;
 
     ofl_engine_stats stats;
     uint64_t counted_from_ns; /* on the device's clock */
@@ -144,6 +147,9 @@ ofl_status ofl_engine_ring_open(ofl_engine *engine);
 void ofl_engine_ring_close(ofl_engine *engine);
 /* Queues copies while the ring has room. */
 ofl_status ofl_engine_pump(ofl_engine *engine);
+
+/* walk.c. Releases the unit that ofl_engine_tensor_next holds, if any. */
+ofl_status ofl_engine_walk_end(ofl_engine *engine);
 
 /* feed.c */
 /* Queues the copies of a piece that is kept in host memory. */

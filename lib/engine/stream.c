@@ -316,6 +316,7 @@ ofl_status ofl_engine_release(ofl_engine *engine, uint32_t index, ofl_stream *st
 ofl_status ofl_engine_step_end(ofl_engine *engine)
 {
     ofl_status status = usable(engine, 0);
+    if (status == OFL_OK) status = ofl_engine_walk_end(engine);
     if (status != OFL_OK) return status;
     if (engine->stepped) step_end(engine);
     return ofl_engine_pump(engine);

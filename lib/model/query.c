@@ -109,6 +109,17 @@ const void *ofl_model_tensor_data(const ofl_model *model, uint32_t index)
     return model->tensors[index].at.data;
 }
 
+ofl_status ofl_model_tensor_at(const ofl_model *model, const void *data, uint32_t *index_out)
+{
+    if (model == NULL || index_out == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "tensor by address: no model or no place for the result given");
+    for (uint64_t i = 0; data != NULL && i < model->tensor_count; i++) {
+        if (model->tensors[i].file != OFL_NO_FILE || model->tensors[i].at.data != data) continue;
+        *index_out = (uint32_t)i;
+        return OFL_OK;
+    }
+    return OFL_ERROR_NOT_FOUND;
+}
+
 ofl_status ofl_model_file_check(const ofl_model_file *file, int descriptor)
 {
     struct stat about;
