@@ -1,6 +1,8 @@
-/* The smallest loop that streams layers: a chain of square matrices, too big for a (simulated) device, multiplied by a vector, step after step.
+/* The smallest loop that streams layers, unit by unit: a chain of square matrices, too big for a (simulated) device, times a vector,
+ * step after step.
  *
- * From the source folder, after `cmake -S . -B build && cmake --build build` (which also makes it as build/bin/ofload-minimal):
+ *   cc -O2 minimal.c $(pkg-config --cflags --libs libofload) -lm -o minimal && ./minimal
+ * or, not installed, from the source folder (the build makes it as build/bin/ofload-example-minimal, too):
  *   cc -O2 -Iinclude examples/minimal/minimal.c -Lbuild/lib -lofload -lm -Wl,-rpath,build/lib -o minimal && ./minimal
  * On a GPU put "cuda:0" for the device, the products on a stream of your own, and that stream where NULL stands. */
 #include <math.h>
@@ -41,8 +43,8 @@ static void multiply(const float *w, size_t row, size_t count, const float *x, f
 
 static ofl_model *describe(void)
 {
-    ofl_model_shape shape = {.struct_size = sizeof shape, .block_count = LAYERS, .hidden_size = SIZE, .head_count = 1, .head_count_kv = 1, .head_dim_k = 64,
-                             .head_dim_v = 64, .ffn_size = SIZE, .vocab_size = SIZE, .trained_context_tokens = 16};
+    ofl_model_shape shape = {.struct_size = sizeof shape, .block_count = LAYERS, .hidden_size = SIZE, .head_count = 1, .head_count_kv = 1,
+                             .head_dim_k = 64, .head_dim_v = 64, .ffn_size = SIZE, .vocab_size = SIZE, .trained_context_tokens = 16};
     ofl_model_builder *builder;
     ofl_model *model;
     check(ofl_model_builder_create("chain", "llama", &shape, &builder));
@@ -91,8 +93,8 @@ int main(void)
     ofl_compute_point speed = {1, (now() - start) / ((double)STEPS * LAYERS * SIZE * SIZE)};
 
     ofl_model *model = describe();
-    ofl_workload work = {.struct_size = sizeof work, .objective = OFL_LATENCY, .context_tokens = 16, .sequences = 1, .prefill_chunk_tokens = 1,
-                         .compute_type = OFL_COMPUTE_F32, .compute_point_count = 1, .compute_points = &speed};
+    ofl_workload work = {.struct_size = sizeof work, .objective = OFL_LATENCY, .context_tokens = 16, .sequences = 1,
+                         .prefill_chunk_tokens = 1, .compute_type = OFL_COMPUTE_F32, .compute_point_count = 1, .compute_points = &speed};
     check(ofl_device_open("sim:vram=10MiB,h2d=1GB/s,start=5us", &device));
     check(ofl_machine_probe(device, &machine));
     check(ofl_plan_make(model, machine, &work, &plan));
@@ -106,8 +108,9 @@ int main(void)
     ofl_forecast forecast = {.struct_size = sizeof forecast};
     check(ofl_plan_forecast_get(plan, &forecast));
     int same = memcmp(wanted, got, sizeof got) == 0;
-    printf("%s; step %.2f ms, forecast %.2f ms +-%.0f %% (link %.2f ms, compute %.2f ms; the link is simulated)\n", same ? "same result" : "DIFFERENT RESULT",
-           measured * 1e3, forecast.step.step_seconds * 1e3, forecast.error_band_percent, forecast.step.link_seconds * 1e3, forecast.step.compute_seconds * 1e3);
+    printf("%s; step %.2f ms, forecast %.2f ms +-%.0f %% (link %.2f ms, compute %.2f ms; the link is simulated)\n",
+           same ? "same result" : "DIFFERENT RESULT", measured * 1e3, forecast.step.step_seconds * 1e3, forecast.error_band_percent,
+           forecast.step.link_seconds * 1e3, forecast.step.compute_seconds * 1e3);
     ofl_engine_close(engine);
     ofl_plan_destroy(plan);
     ofl_machine_destroy(machine);
