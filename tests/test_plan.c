@@ -55,6 +55,22 @@ static void test_link_rate_counts(void **state)
     ofl_model_destroy(model);
 }
 
+static void test_no_workload_is_the_default_one(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(qwen7b());
+    ofl_machine *machine = test_machine(12.49e9, 3.26e9, 5e-6, 360e9, 51e12, 0.75e9);
+    ofl_workload zero = {.struct_size = sizeof zero};
+    ofl_plan *given, *not_given;
+    assert_ok(ofl_plan_make(model, machine, &zero, &given));
+    assert_ok(ofl_plan_make(model, machine, NULL, &not_given));
+    assert_string_equal(ofl_plan_identity(given), ofl_plan_identity(not_given));
+    ofl_plan_destroy(given);
+    ofl_plan_destroy(not_given);
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
 static void test_whole_model_fits(void **state)
 {
     (void)state;
@@ -475,6 +491,7 @@ static void test_activation_bytes_by_the_formula(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_published_experiment),
     cmocka_unit_test(test_link_rate_counts),
+    cmocka_unit_test(test_no_workload_is_the_default_one),
     cmocka_unit_test(test_whole_model_fits),
     cmocka_unit_test(test_kv_in_whole_blocks),
     cmocka_unit_test(test_too_much_is_refused_with_the_largest_that_fits),

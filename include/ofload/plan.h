@@ -169,7 +169,7 @@ typedef struct ofl_forecast_row {
 
 typedef struct ofl_plan ofl_plan;
 
-/* OFL_ERROR_NO_FIT: the sentence names what is too big, bytes needed and there, and the largest count that fits. OFL_ERROR_ARGUMENT: an
+/* workload NULL: all its defaults. OFL_ERROR_NO_FIT: the sentence names what is too big, bytes needed and there, and the largest count that fits. OFL_ERROR_ARGUMENT: an
  * option that has no effect here. */
 OFL_API ofl_status ofl_plan_make(const ofl_model *model, const ofl_machine *machine, const ofl_workload *workload, ofl_plan **out);
 OFL_API void ofl_plan_destroy(ofl_plan *plan);

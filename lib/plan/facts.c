@@ -240,8 +240,9 @@ static ofl_status read_wish(const ofl_plan_facts *facts, const ofl_workload *job
 ofl_status ofl_plan_job_read(ofl_plan_facts *facts, ofl_plan_wish *wish, ofl_plan_settings *settings, const ofl_model *model,
                              const ofl_workload *workload)
 {
+    static const ofl_workload all_default = {.struct_size = sizeof all_default};
     ofl_workload job;
-    ofl_status status = ofl_struct_in(&job, sizeof job, workload, "ofl_workload");
+    ofl_status status = ofl_struct_in(&job, sizeof job, workload != NULL ? workload : &all_default, "ofl_workload");
     if (status == OFL_OK) status = check_job(&job);
     if (status == OFL_OK) status = keep_compute(facts, &job);
     if (status == OFL_OK) status = read_wish(facts, &job, wish);
