@@ -148,8 +148,8 @@ static void test_slower_tiers_are_as_foretold(void **state)
     fixture_model_make(&model, 0, path);
     for (uint32_t i = 0; i < FIXTURE_SEEDS(30); i++) {
         fixture_case c = random_case(&seed, model.model);
-        c.link = 1e9; /* the file's rate too */
-        c.start = 0;  /* copies from the file are counted by slice */
+        c.link = 1e9;
+        c.start = 0; /* copies from the file are counted by slice */
         c.host = 0;
         c.compute = 1e-13;
         c.pinnable = 500000 + (uint64_t)between(&seed, 0, 3e6);

@@ -12,13 +12,13 @@ check() {
 }
 libc='(assert|ctype|errno|fcntl|float|inttypes|limits|locale|math|stdalign|stdarg|stdbool|stddef|stdint|stdio|stdlib|string|unistd|sys/stat|sys/types|dirent|libgen|strings)\.h>'
 threads='(pthread|time|sched|semaphore|stdatomic|sys/mman)\.h>'
-check lib/base   "$libc|$threads|ofload/status\.h>|cjson/cJSON\.h>" 'base/'
+check lib/base   "$libc|$threads|ofload/status\.h>|cjson/cJSON\.h>|hwloc\.h>" 'base/'
 check lib/model  "$libc|stdatomic\.h>|sys/mman\.h>|cjson/cJSON\.h>|ofload/(model|status)\.h>" 'base/|model/'
 check lib/device "$libc|$threads|signal\.h>|sys/prctl\.h>|ofload/(device|status)\.h>|cuda_runtime_api\.h>" 'base/|device/'
-check lib/machine "$libc|$threads|hwloc\.h>|cjson/cJSON\.h>|sys/sysinfo\.h>|ofload/(machine|device|status)\.h>" 'base/|machine/'
+check lib/machine "$libc|$threads|cjson/cJSON\.h>|sys/sysinfo\.h>|ofload/(machine|device|status)\.h>" 'base/|machine/'
 check lib/plan   "$libc|cjson/cJSON\.h>|ofload/(plan|machine|model|status)\.h>" 'base/|plan/'
 check lib/compute "$libc|ofload/(compute|plan|device|status)\.h>" 'base/'
-check lib/engine "$libc|$threads|ofload/(engine|plan|device|model|status)\.h>" 'base/|engine/|plan/ring\.h|machine/locality\.h'
+check lib/engine "$libc|$threads|ofload/(engine|plan|device|model|status)\.h>" 'base/|engine/|plan/ring\.h'
 check lib/front  "$libc|ofload/(front|plan|status)\.h>" 'base/|front/'
 
 grep -rnE '\b(printf|fprintf|puts|perror|exit|abort|_exit) *\(' "$root"/lib --include=*.c --include=*.h | grep -vE 'f?printf, [0-9]|snprintf|__format__' &&

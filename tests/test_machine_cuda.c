@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/base.h"
-#include "machine/locality.h"
+#include "base/locality.h"
 #include "machine/probe.h"
 
 static int (*fake_live)(void);

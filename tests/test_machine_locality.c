@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 
 #include "base/base.h"
-#include "machine/locality.h"
+#include "base/locality.h"
 
 #define TOPOLOGIES OFLOAD_SOURCE_DIR "/tests/golden/topology/"
 

@@ -487,9 +487,8 @@ static void test_70_pinned_memory_is_limited(void **state)
         for (uint32_t i = 0; i < ofl_plan_advice_count(plan); i++)
             said |= strstr(ofl_plan_advice(plan, i), "no more host memory can be pinned") != NULL;
         assert_int_equal(said, short_of);
-        if (short_of) assert_true((double)p.budget.pinned_bytes > pinnable - 64e6);
-        double link =
-            ((double)p.budget.stream_bytes_per_step - (double)p.budget.pageable_bytes) / 12e9 + (double)p.budget.pageable_bytes / 6e9;
+        if (short_of) assert_true((double)p.budget.pinned_bytes > 0.985 * pinnable - 64e6);
+        double link = fmax((double)p.budget.stream_bytes_per_step / 12e9, (double)p.budget.pageable_bytes / 6e9);
         assert_near(p.forecast.step.link_seconds, link, 0.01);
         ofl_plan_destroy(plan);
         ofl_machine_destroy(machine);

@@ -126,6 +126,33 @@ static void test_timeline_of_stacked_blocks(void **state)
 }
 
 /* The link goes on between steps as far as the ring holds what it brings. */
+/* Every other piece is read before it is copied, by a reader that goes ahead: the longer of reading and copying counts, as far as the ring
+ * has places to read for. */
+static void test_timeline_with_a_reader(void **state)
+{
+    (void)state;
+    static const struct { double fill; uint64_t ring, chunks; double least, most; } cases[] = {
+        {1, 4, 1, 8, 8.01},    /* reading takes half of what copying does */
+        {3, 8, 1, 12, 12.01},  /* and half as much again */
+        {3, 2, 1, 13, 16.01},  /* two pieces: one is read, the other copied, in turns */
+        {16, 8, 4, 64, 64.01}, /* in chunks, so that a piece is copied while it is read */
+        {16, 1, 4, 68, 69},    /* the copy of the last chunk shows, and the piece that is not read */
+    };
+    ofl_plan_piece pieces[8];
+    double lead[8] = {0}, own[8] = {0};
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        ofl_step_estimate e = {.struct_size = sizeof e};
+        for (uint32_t i = 0; i < 8; i++) {
+            pieces[i] = (ofl_plan_piece){.bytes = 256, .copy_seconds = 1, .chunks = cases[c].chunks, .unit = i};
+            if (i % 2 == 0) pieces[i].fill_seconds = cases[c].fill;
+        }
+        ofl_timeline_input in = {.pieces = pieces, .piece_count = 8, .lead = lead, .own = own, .ring_bytes = cases[c].ring * 256};
+        assert_ok(ofl_plan_timeline(&in, &e));
+        if (e.step_seconds < cases[c].least - 1e-9 || e.step_seconds > cases[c].most) fail_msg("case %zu: %.6f", c, e.step_seconds);
+        assert_true(e.bound_seconds == larger(8, 4 * cases[c].fill) && e.link_seconds == e.bound_seconds);
+    }
+}
+
 static void test_timeline_across_the_step_boundary(void **state)
 {
     (void)state;
@@ -276,7 +303,7 @@ static void hold_to_brute_force(uint64_t *seed, tally *sum)
         uint32_t movable;
         bool slower = read_plan(plan).budget.pageable_bytes != 0;
         double mine = plan->draft.step.step_seconds, least = brute_force(plan, &movable);
-        if (mine >= (movable <= 12 ? 1 + 1e-8 : 1.12) * least) fail_msg("%u movable slices: %.9f above the best", movable, mine / least - 1);
+        if (mine >= (movable <= 12 ? 1 + 1e-8 : slower ? 1.2 : 1.12) * least) fail_msg("%u movable slices: %.9f above the best", movable, mine / least - 1);
         if (movable <= 12) sum->exact++, sum->by_cut[cut]++, sum->tied += s.tied, sum->tiers += slower;
         else sum->others++, sum->best += mine < 1.001 * least, sum->worst = larger(sum->worst, mine / least - 1);
     }
@@ -285,7 +312,8 @@ static void hold_to_brute_force(uint64_t *seed, tally *sum)
     ofl_model_destroy(model);
 }
 
-/* Up to twelve slices, cut in every way, tied or from slower tiers: no placement is better, ever. Of more slices the 12 % hold for these models
+/* Up to twelve slices, cut in every way, tied or from slower tiers: no placement is better, ever. Of more slices the 12 % (20 where some
+ * are read from slower tiers) hold for these models
  * alone and guard what there is: with other seeds up to 18 % were seen, since nothing is exchanged that would let less memory keep more. */
 static void test_small_models_against_every_placement(void **state)
 {
@@ -401,6 +429,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_spread_beats_stacked),
     cmocka_unit_test(test_timeline_of_equal_blocks),
     cmocka_unit_test(test_timeline_of_stacked_blocks),
+    cmocka_unit_test(test_timeline_with_a_reader),
     cmocka_unit_test(test_timeline_across_the_step_boundary),
     cmocka_unit_test(test_less_never_places_more),
     cmocka_unit_test(test_small_models_against_every_placement),

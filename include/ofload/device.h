@@ -17,10 +17,12 @@
  * ordered among each other by events alone. Streams made here do not wait for the default stream, nor it for them (cudaStreamNonBlocking).
  * A stream that is being captured into a CUDA graph takes copies, but events neither in nor out (OFL_ERROR_STATE).
  *
- * The virtual clock is the host's: it moves by ofl_sim_elapse, by waits (to the end of what is waited for), by pageable copies, and by a
- * poll that is repeated while nothing else was queued and no time passed (to the next event, so that polling loops end). All threads
- * share it. Pageable copies to the host run at the lower of d2h and h2d_pageable. With order=SEED operations may also be held back at
- * random: times are then longer than the rates alone say.
+ * h2d_pageable is the host's copying from pageable memory, be it in a copy from there or in ofl_host_copy: the link itself is no slower.
+ *
+ * The virtual clock is the host's: it moves by ofl_sim_elapse, by waits (to the end of what is waited for), by pageable copies, by
+ * ofl_host_copy, and by a poll that is repeated while nothing else was queued and no time passed (to the next event, so that polling loops
+ * end). All threads share it. Pageable copies to the host run at the lower of d2h and h2d_pageable. With order=SEED operations may also be
+ * held back at random: times are then longer than the rates alone say.
  *
  * Threads: every function may be called from any thread; one stream or event must not be used by two threads at once. */
 #ifndef OFLOAD_DEVICE_H
@@ -106,6 +108,9 @@ OFL_API ofl_status ofl_event_wait(ofl_device *device, ofl_event *event);  /* blo
  * OFL_HOST_PAGEABLE: the host side may be used again when the call returns; on sim the copy is done then. 0 bytes: nothing. */
 OFL_API ofl_status ofl_copy(ofl_device *device, ofl_stream *stream, ofl_direction direction, void *to, const void *from, uint64_t bytes,
                             ofl_host_memory memory);
+/* Copies within host memory, on the calling thread: what the host does to bring pageable bytes into page-locked buffers. On a simulated
+ * device no faster than h2d_pageable, all threads together, where that is below h2d. */
+OFL_API ofl_status ofl_host_copy(ofl_device *device, void *to, const void *from, uint64_t bytes);
 
 /* Several devices. From one to another: both open, of one kind. direct_out: 1 where copies need not pass through host memory (which is then
  * switched on for `from`), 0 where they do. Simulated devices: OFL_ERROR_UNSUPPORTED. */

@@ -16,7 +16,7 @@ extern "C" {
     X(HOST, "host_bytes", "bytes")                 /* host memory that may be used */           \
     X(PINNABLE, "pinnable_bytes", "bytes")         /* of it, what can be page-locked */         \
     X(LINK, "link_bytes_per_second", "bytes/s")    /* host to device from pinned memory */      \
-    X(LINK_PAGEABLE, "link_pageable_bytes_per_second", "bytes/s")                       \
+    X(LINK_PAGEABLE, "link_pageable_bytes_per_second", "bytes/s") /* as far as the host's copying out of pageable memory lets it */ \
     X(LINK_BACK, "link_back_bytes_per_second", "bytes/s") /* device to host, pinned */  \
     X(COPY_START, "copy_start_seconds", "s")       /* cost of starting one copy: t = start + bytes / rate */ \
     X(FILE, "file_bytes_per_second", "bytes/s")                                         \

@@ -132,8 +132,10 @@ typedef struct ofl_step_shape {
 
 typedef struct ofl_step_estimate {
     uint32_t struct_size;
-    double step_seconds;       /* steady state, by the timeline of ring, copies and compute */
-    /* the copies alone; pinned memory at LINK, or at LINK_COMPUTING where that is known and lower and LINK was not given by hand */
+    double step_seconds;       /* steady state, by the timeline of ring, reading, copies and compute */
+    /* The way to the device alone: the copies, all at the pinned rate (LINK, or LINK_COMPUTING where that is known and lower and LINK was not
+     * given by hand), or, where that takes longer, the filling of the pinned buffers that other memory passes through: pageable memory at
+     * LINK_PAGEABLE, which is the host's copying, and the file at FILE, one after the other. Both go on at once. */
     double link_seconds;
     double compute_seconds;    /* the compute alone, with host_seconds_per_step */
     double link_idle_seconds;
@@ -155,7 +157,7 @@ typedef struct ofl_forecast {
     double first_token_seconds;  /* prompt of context − 1 … in chunks, then one token */
     uint64_t knee_tokens;        /* tokens per step where compute time meets link time; 0: none (nothing is streamed) */
     uint32_t link_bound;
-    /* max((W − V) / B, C): all memory for weights, no ring, no start costs; B by the rates of the tiers, C the compute of this step */
+    /* max((W − V) / B, C): all memory for weights, no ring, no start costs; B the link's rate, or the filling's (above); C the compute */
     double lower_bound_seconds;
 } ofl_forecast;
 

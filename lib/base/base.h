@@ -8,6 +8,7 @@
 
 #include <ofload/status.h>
 
+#define OFL_PAGE_BYTES 4096u /* of host memory, and of files read directly */
 #define OFL_COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 /* The function that detects a failure says so, once; all above forward the status. Each returns `status`. */

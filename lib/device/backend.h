@@ -31,6 +31,8 @@ typedef struct ofl_backend {
 
     ofl_status (*copy)(ofl_device *device, ofl_stream *stream, ofl_direction direction, void *to, const void *from, uint64_t bytes,
                        ofl_host_memory memory);
+    /* Within host memory, on the calling thread. */
+    ofl_status (*host_copy)(ofl_device *device, void *to, const void *from, uint64_t bytes);
     ofl_status (*peer)(ofl_device *from, ofl_device *to, uint32_t *direct_out); /* both of this back end */
     ofl_status (*copy_peer)(ofl_device *from_device, ofl_stream *stream, ofl_device *to_device, void *to, const void *from, uint64_t bytes);
     ofl_status (*launch)(ofl_device *device, ofl_stream *stream, void (*function)(void *), void *context, double seconds);

@@ -1,7 +1,7 @@
 /* The CUDA Runtime's host API behind the table of calls; no kernel. Every call makes its device current for the calling thread first. */
 #include "device/cuda.h"
 
-#define PINNED_COUNT_ALIGNMENT 4096u
+#include <string.h>
 
 static cuda_device *cuda_of(ofl_device *device) { return (cuda_device *)(void *)device; }
 static cudaStream_t stream_of(ofl_stream *stream) { return (cudaStream_t)(void *)stream; }
@@ -172,7 +172,7 @@ static void free_memory(ofl_device *base, void *pointer)
 static uint64_t pinned_count(const void *pointer, uint64_t bytes)
 {
     uint64_t counted;
-    return ofl_align_u64((uintptr_t)pointer % PINNED_COUNT_ALIGNMENT + bytes, PINNED_COUNT_ALIGNMENT, &counted) ? counted : bytes;
+    return ofl_align_u64((uintptr_t)pointer % OFL_PAGE_BYTES + bytes, OFL_PAGE_BYTES, &counted) ? counted : bytes;
 }
 
 static ofl_status host_alloc(ofl_device *base, uint64_t bytes, void **out)
@@ -365,6 +365,13 @@ static ofl_status copy(ofl_device *base, ofl_stream *stream, ofl_direction direc
     return status;
 }
 
+static ofl_status host_copy(ofl_device *base, void *to, const void *from, uint64_t bytes)
+{
+    (void)base;
+    memcpy(to, from, (size_t)bytes);
+    return OFL_OK;
+}
+
 static ofl_status peer(ofl_device *from, ofl_device *to, uint32_t *direct_out)
 {
     int can = 0;
@@ -449,6 +456,7 @@ const ofl_backend ofl_cuda_backend = {
     .event_query = event_query,
     .event_wait = event_wait,
     .copy = copy,
+    .host_copy = host_copy,
     .peer = peer,
     .copy_peer = copy_peer,
     .launch = launch,

@@ -231,6 +231,15 @@ ofl_status ofl_copy(ofl_device *device, ofl_stream *stream, ofl_direction direct
     return device->backend->copy(device, stream, direction, to, from, bytes, memory);
 }
 
+ofl_status ofl_host_copy(ofl_device *device, void *to, const void *from, uint64_t bytes)
+{
+    REQUIRE(device, "ofl_host_copy", "device");
+    if (bytes == 0) return OFL_OK;
+    REQUIRE(to, "ofl_host_copy", "destination");
+    REQUIRE(from, "ofl_host_copy", "source");
+    return device->backend->host_copy(device, to, from, bytes);
+}
+
 static ofl_status check_peers(const char *call, const ofl_device *from, const ofl_device *to)
 {
     REQUIRE(from, call, "device to copy from");

@@ -1,6 +1,7 @@
 /* The simulated device: its table of calls. */
 #include "device/sim.h"
 
+#include <string.h>
 #include <math.h>
 
 static sim_stream *stream_of(ofl_stream *stream) { return (sim_stream *)(void *)stream; }
@@ -230,6 +231,21 @@ static ofl_status copy(ofl_device *base, ofl_stream *handle, ofl_direction direc
     return status;
 }
 
+/* The host's copying from pageable memory is what makes its copies slower: a rate that all threads share. */
+static ofl_status host_copy(ofl_device *base, void *to, const void *from, uint64_t bytes)
+{
+    sim_device *device = sim_of(base);
+    memcpy(to, from, (size_t)bytes);
+    if (device->spec.h2d_pageable >= device->spec.h2d) return OFL_OK;
+    sim_lock(device);
+    uint64_t now = ofl_sim_now(device), start = ofl_max_u64(now, device->host_free_ns);
+    uint64_t end = device->host_free_ns = ofl_sim_later(start, to_ns((double)bytes / device->spec.h2d_pageable));
+    if (device->spec.is_virtual) ofl_sim_virtual_elapse(device, end - now);
+    sim_unlock(device);
+    if (!device->spec.is_virtual) ofl_sim_wall_until(end);
+    return OFL_OK;
+}
+
 static ofl_status no_peer(const ofl_device *from)
 {
     return ofl_fail(OFL_ERROR_UNSUPPORTED, "device %.80s: a simulated device has no path to another device", from->spec);
@@ -319,6 +335,7 @@ static const ofl_backend sim_backend = {
     .event_query = event_query,
     .event_wait = event_wait,
     .copy = copy,
+    .host_copy = host_copy,
     .peer = peer,
     .copy_peer = copy_peer,
     .launch = launch,

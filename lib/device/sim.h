@@ -90,6 +90,7 @@ struct sim_device {
     uint64_t sequence;
     uint64_t random;     /* state */
     uint64_t now_ns;     /* virtual */
+    uint64_t host_free_ns; /* modelled end of the host's last copy within its own memory */
     uint64_t progress;   /* grows when something is queued and when virtual time passes */
     uint64_t typical_ns; /* virtual, seeded: how long operations take */
     uint64_t hasty;      /* see ofl_sim_hasty */
@@ -135,6 +136,7 @@ void ofl_sim_drain(sim_device *device); /* all that is queued now */
 
 /* sim_wall.c */
 ofl_status ofl_sim_wall_start(sim_stream *stream);
+void ofl_sim_wall_until(uint64_t ns); /* sleeps */
 void ofl_sim_wall_stop(sim_stream *stream); /* after its last operation; called unlocked */
 
 /* sim_virtual.c; device locked. */

@@ -4,17 +4,16 @@
 #include <sys/mman.h>
 
 #define DEVICE_ALIGNMENT 256u
-#define HOST_ALIGNMENT 4096u
 #define HUGE_BYTES (UINT64_C(2) << 20)
 
 /* As a real runtime sees it: by whole pages. */
 static bool shares_a_page(const ofl_ledger *ledger, const void *pointer, uint64_t bytes)
 {
-    uintptr_t first = (uintptr_t)pointer / HOST_ALIGNMENT, last = ((uintptr_t)pointer + (bytes - 1)) / HOST_ALIGNMENT;
+    uintptr_t first = (uintptr_t)pointer / OFL_PAGE_BYTES, last = ((uintptr_t)pointer + (bytes - 1)) / OFL_PAGE_BYTES;
     for (uint64_t i = 0; i < ledger->count; i++) {
         const ofl_ledger_entry *entry = &ledger->entries[i];
-        uintptr_t other_first = (uintptr_t)entry->pointer / HOST_ALIGNMENT;
-        uintptr_t other_last = ((uintptr_t)entry->pointer + (entry->bytes - 1)) / HOST_ALIGNMENT;
+        uintptr_t other_first = (uintptr_t)entry->pointer / OFL_PAGE_BYTES;
+        uintptr_t other_last = ((uintptr_t)entry->pointer + (entry->bytes - 1)) / OFL_PAGE_BYTES;
         if (entry->kind != OFL_LEDGER_DEVICE && first <= other_last && other_first <= last) return true;
     }
     return false;
@@ -112,8 +111,8 @@ void ofl_sim_host_free(ofl_device *base, void *pointer) { (void)leave(sim_of(bas
 static ofl_status count_pinned(sim_device *device, ofl_ledger_entry *entry)
 {
     uint64_t available = device->spec.pinnable_bytes - device->ledger.pinned, span;
-    if (ofl_add_u64((uintptr_t)entry->pointer % HOST_ALIGNMENT, entry->bytes, &span) &&
-        ofl_align_u64(span, HOST_ALIGNMENT, &entry->counted) && entry->counted <= available)
+    if (ofl_add_u64((uintptr_t)entry->pointer % OFL_PAGE_BYTES, entry->bytes, &span) &&
+        ofl_align_u64(span, OFL_PAGE_BYTES, &entry->counted) && entry->counted <= available)
         return OFL_OK;
     return ofl_fail_room(
         OFL_ERROR_PINNED_MEMORY, entry->bytes, available,
@@ -127,7 +126,7 @@ ofl_status ofl_sim_host_alloc(ofl_device *base, uint64_t bytes, void **out)
     ofl_ledger_entry entry = {.bytes = bytes, .kind = OFL_LEDGER_HOST};
     sim_lock(device);
     ofl_status status = count_pinned(device, &entry);
-    if (status == OFL_OK) status = enter(device, &entry, HOST_ALIGNMENT);
+    if (status == OFL_OK) status = enter(device, &entry, OFL_PAGE_BYTES);
     sim_unlock(device);
     if (status != OFL_OK) return status;
     make_present(device, &entry);
@@ -145,7 +144,7 @@ ofl_status ofl_sim_host_register(ofl_device *base, const void *pointer, uint64_t
         status =
             ofl_fail(OFL_ERROR_STATE, "ofl_device_host_register: a page of the range is page-locked already; register whole pages once");
     if (status == OFL_OK) status = count_pinned(device, &entry);
-    if (status == OFL_OK) status = enter(device, &entry, HOST_ALIGNMENT);
+    if (status == OFL_OK) status = enter(device, &entry, OFL_PAGE_BYTES);
     sim_unlock(device);
     return status;
 }

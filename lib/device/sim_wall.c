@@ -15,7 +15,7 @@
 #define CATCH_UP_NS UINT64_C(20000000)
 #define DELAY_NS_MAX 300000u /* of order=SEED */
 
-static void sleep_until(uint64_t ns)
+void ofl_sim_wall_until(uint64_t ns)
 {
     if (ofl_monotonic_ns() >= ns) return; /* without asking the kernel */
     struct timespec due = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
@@ -29,10 +29,10 @@ static void paced_copy(const sim_op *op, uint64_t start_ns, uint64_t end_ns)
     uint64_t first_ns = end_ns - (uint64_t)((double)op->bytes / op->rate * 1e9);
     for (uint64_t offset = 0; offset < op->bytes; offset += slice) {
         uint64_t due = first_ns + (uint64_t)((double)offset / op->rate * 1e9);
-        sleep_until(ofl_max_u64(due, start_ns));
+        ofl_sim_wall_until(ofl_max_u64(due, start_ns));
         memcpy((char *)op->to + offset, (const char *)op->from + offset, (size_t)ofl_min_u64(slice, op->bytes - offset));
     }
-    sleep_until(end_ns);
+    ofl_sim_wall_until(end_ns);
 }
 
 static uint64_t run_copy(sim_stream *stream, const sim_op *op, uint64_t ready_ns)
@@ -61,7 +61,7 @@ static uint64_t run_launch(sim_stream *stream, const sim_op *op, uint64_t ready_
     uint64_t end_ns = ofl_sim_later(ready_ns, op->duration_ns);
     sim_unlock(device);
     if (op->function != NULL) op->function(op->context);
-    sleep_until(end_ns);
+    ofl_sim_wall_until(end_ns);
     if (op->function != NULL) end_ns = ofl_max_u64(end_ns, ofl_monotonic_ns());
     sim_lock(device);
     return end_ns;
@@ -71,7 +71,7 @@ static void random_delay(sim_device *device)
 {
     uint64_t ns = ofl_sim_random(device) % DELAY_NS_MAX;
     sim_unlock(device);
-    sleep_until(ofl_monotonic_ns() + ns);
+    ofl_sim_wall_until(ofl_monotonic_ns() + ns);
     sim_lock(device);
 }
 

@@ -6,11 +6,10 @@
  * order, and the queueing thread waits for each in the same order. */
 #include <pthread.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "engine/bounce.h"
 
-enum { FILLERS = 3, LEAST_OPERATIONS = 16 };
+enum { LEAST_OPERATIONS = 16 };
 
 typedef enum feed_kind { FEED_COPY, FEED_LOAD, FEED_WAIT, FEED_NOTHING } feed_kind;
 
@@ -39,7 +38,7 @@ typedef struct feed_chunk {
 struct ofl_feeder {
     ofl_engine *engine;
     ofl_model_reader *reader; /* NULL until a file is read in every step */
-    pthread_t threads[FILLERS + 1];
+    pthread_t threads[OFL_BOUNCE_FILLERS + 1];
     uint32_t thread_count;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -159,9 +158,8 @@ static ofl_status fill(ofl_feeder *feeder, const feed_chunk *chunk, ofl_bounce_b
 {
     ofl_status status = chunk->on_host ? OFL_OK : ofl_event_wait(feeder->engine->device, buffer->drained);
     if (status != OFL_OK || chunk->host == NULL) return status == OFL_OK ? fill_from_model(feeder, chunk, buffer) : status;
-    memcpy(buffer->memory, chunk->host, (size_t)chunk->bytes);
     buffer->data = buffer->memory;
-    return OFL_OK;
+    return ofl_host_copy(feeder->engine->device, buffer->memory, chunk->host, chunk->bytes);
 }
 
 static void *fill_all(void *argument)
@@ -257,7 +255,7 @@ static void *queue_all(void *argument)
 
 static ofl_status threads_start(ofl_feeder *feeder)
 {
-    for (uint32_t i = 0; i < FILLERS + 1; i++) {
+    for (uint32_t i = 0; i < OFL_BOUNCE_FILLERS + 1; i++) {
         int code = pthread_create(&feeder->threads[i], NULL, i == 0 ? queue_all : fill_all, feeder);
         if (code != 0)
             return ofl_fail_code(OFL_ERROR_HOST_MEMORY, code, "engine's feeder: a thread could not be started; allow more threads");

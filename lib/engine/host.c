@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "machine/locality.h"
+#include "base/locality.h"
 
 #define STEP_BYTES (UINT64_C(64) << 20)
 #define SMALL_BYTES (UINT64_C(4) << 20) /* not worth threads */

@@ -10,7 +10,6 @@
 #include "plan/ring.h"
 
 #define OFL_NOWHERE UINT32_MAX
-#define OFL_PAGE_BYTES 4096u
 
 /* Host memory of the engine's own: whole pages, taken at once, holds the packed parts of pieces, or one lookup tensor. */
 typedef struct ofl_host_block {

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "machine/locality.h"
+#include "base/locality.h"
 
 #define PROGRESS_BYTES (UINT64_C(64) << 20)
 

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/locality.h"
 #include "machine/hostmem.h"
 #include "machine/hostrate.h"
-#include "machine/locality.h"
 #include "machine/pcie.h"
 #include "machine/pinning.h"
 #include "machine/rates.h"

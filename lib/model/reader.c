@@ -7,7 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PAGE OFL_MODEL_READ_ALIGNMENT
+#define PAGE OFL_PAGE_BYTES
+_Static_assert(PAGE == OFL_MODEL_READ_ALIGNMENT, "callers align by it");
 
 typedef struct open_file {
     int descriptor;

@@ -11,7 +11,7 @@ typedef struct telling { char text[640]; size_t used; double least; uint32_t sha
 
 double ofl_plan_lower_bound(const ofl_plan_facts *facts, const ofl_plan_draft *draft)
 {
-    return ofl_larger(ofl_plan_link_seconds(facts, (double)draft->budget.lower_bound_bytes_per_step), draft->step.compute_seconds);
+    return ofl_larger(ofl_plan_link_seconds(facts, (double)draft->budget.lower_bound_bytes_per_step, 0), draft->step.compute_seconds);
 }
 
 double ofl_plan_above_bound(const ofl_forecast *f)
@@ -59,12 +59,12 @@ static void tell_wish(telling *t, const ofl_plan_wish *wish)
 static void tell_link(telling *t, const ofl_plan_facts *facts, const ofl_plan_draft *draft)
 {
     const ofl_budget *b = &draft->budget;
-    double streamed = (double)b->stream_bytes_per_step, copied = ofl_plan_link_seconds(facts, streamed);
+    double streamed = (double)b->stream_bytes_per_step, copied = ofl_plan_link_seconds(facts, streamed, 0);
     double more = streamed - (double)b->lower_bound_bytes_per_step;
     double ring = ofl_larger(0, more < (double)b->ring_bytes ? more : (double)b->ring_bytes);
-    double by_ring = copied - ofl_plan_link_seconds(facts, streamed - ring);
-    double unused = copied - by_ring - ofl_plan_link_seconds(facts, (double)b->lower_bound_bytes_per_step);
-    double starts = (double)b->stream_copies_per_step * facts->figures[OFL_FIGURE_COPY_START];
+    double by_ring = copied - ofl_plan_link_seconds(facts, streamed - ring, 0);
+    double unused = copied - by_ring - ofl_plan_link_seconds(facts, (double)b->lower_bound_bytes_per_step, 0);
+    double starts = ofl_plan_link_seconds(facts, streamed, (double)b->stream_copies_per_step * facts->figures[OFL_FIGURE_COPY_START]) - copied;
     double slower = draft->step.link_seconds - starts - copied;
     if (is_told(t, by_ring))
         tell(t, "the ring of %s has the place of weights, which are copied in %s", ofl_bytes_text(b->ring_bytes).text,

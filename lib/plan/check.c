@@ -36,15 +36,30 @@ ofl_status ofl_check_pieces(const ofl_checking *c)
     return status;
 }
 
-/* A piece is copied up to the end of its last slice, in chunks. */
-static uint64_t copies_of(const ofl_plan_draft *draft, const ofl_unit *unit)
+/* What is not pinned is copied in chunks of at most 4 MiB. */
+uint64_t ofl_check_chunk(const ofl_plan_draft *draft, ofl_tier tier)
 {
-    uint64_t end = 0;
+    uint64_t largest = 0;
+    if (tier != OFL_TIER_PAGEABLE && tier != OFL_TIER_FILE) return draft->settings.copy_bytes;
+    for (uint64_t i = 0; i < draft->cut.unit_slice_count; i++) {
+        const ofl_slice *slice = &draft->cut.slices[i];
+        bool bounced = slice->tier == OFL_TIER_PAGEABLE || slice->tier == OFL_TIER_FILE;
+        if (bounced && slice->unit < draft->cut.unit_count) largest = ofl_max_u64(largest, draft->cut.units[slice->unit].piece_bytes);
+    }
+    return largest < UINT64_C(4) << 20 ? (ofl_max_u64(largest, 1) + 4095) / 4096 * 4096 : UINT64_C(4) << 20;
+}
+
+/* A piece is copied up to the end of its last slice, in chunks. */
+static uint64_t copies_of(const ofl_plan_draft *draft, const ofl_unit *unit, uint64_t pinned, uint64_t bounced)
+{
+    uint64_t end = 0, chunk = pinned;
     for (uint32_t i = 0; i < unit->slice_count; i++) {
         const ofl_slice *slice = &draft->cut.slices[unit->slice_first + i];
-        if (slice->tier != OFL_TIER_DEVICE) end = ofl_max_u64(end, slice->piece_offset + slice->bytes);
+        if (slice->tier == OFL_TIER_DEVICE) continue;
+        end = ofl_max_u64(end, slice->piece_offset + slice->bytes);
+        if (slice->tier != OFL_TIER_PINNED) chunk = bounced;
     }
-    return (end + draft->settings.copy_bytes - 1) / draft->settings.copy_bytes;
+    return (end + chunk - 1) / chunk;
 }
 
 ofl_status ofl_check_weights(const ofl_checking *c)
@@ -66,7 +81,8 @@ ofl_status ofl_check_weights(const ofl_checking *c)
     if ((streamed == 0) != (b->ring_bytes == 0) || b->ring_bytes % OFL_ALIGNMENT_BYTES != 0)
         return ofl_check_wrong(c, "the ring does not belong to what is streamed");
     if (draft->settings.copy_bytes == 0) return ofl_check_wrong(c, "its copies have no size");
-    for (uint64_t i = 0; i < cut->unit_count; i++) copies += copies_of(draft, &cut->units[i]);
+    const uint64_t pinned = ofl_check_chunk(draft, OFL_TIER_PINNED), bounced = ofl_check_chunk(draft, OFL_TIER_FILE);
+    for (uint64_t i = 0; i < cut->unit_count; i++) copies += copies_of(draft, &cut->units[i], pinned, bounced);
     if (copies != b->stream_copies_per_step) return ofl_check_wrong(c, "the copies of a step are not those of its pieces");
     return OFL_OK;
 }

@@ -13,6 +13,7 @@ typedef struct ofl_checking {
 ofl_status ofl_check_wrong(const ofl_checking *c, const char *what);
 
 /* check.c: the plan against itself */
+uint64_t ofl_check_chunk(const ofl_plan_draft *draft, ofl_tier tier); /* most bytes of one copy from there */
 ofl_status ofl_check_pieces(const ofl_checking *c);
 ofl_status ofl_check_weights(const ofl_checking *c);
 ofl_status ofl_check_budget(const ofl_checking *c);

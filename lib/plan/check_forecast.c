@@ -2,6 +2,7 @@
 #include "plan/check.h"
 
 #include <math.h>
+#include <string.h>
 
 #define SAME 1e-9            /* sums of the same figures in another order */
 #define REPLAY_TOLERANCE 0.005
@@ -9,6 +10,8 @@
 #define REPLAY_EVENTS 400000u
 #define REPLAY_STEPS_LEAST 8u
 #define REPLAY_STEPS_MOST 64u
+#define CHUNKS_MOST 256 /* of a piece */
+#define BUFFERS 5u /* that what is not pinned passes through */
 
 static bool near(double a, double b, double share) { return fabs(a - b) <= share * fmax(fabs(a), fabs(b)) + 1e-15; }
 
@@ -92,11 +95,14 @@ static double pinned_rate(const ofl_plan_facts *facts)
     return facts->sources[OFL_FIGURE_LINK] == OFL_SOURCE_GIVEN ? link : fmin(link, computing);
 }
 
-/* t = copies × start + bytes ÷ rate of the tier; the file is read ahead, so the slower of disk and link counts. */
-static double copy_seconds(const ofl_plan *plan, const ofl_unit *unit)
+/* A unit's way to the device: over the link, copies × start + bytes ÷ its rate; and before that, unless it is pinned, into buffers, at the
+ * rate of the host's copying or of the file. */
+typedef struct way { double copy, fill, chunks; } way;
+
+static way way_of(const ofl_plan *plan, const ofl_unit *unit, uint64_t pinned_chunk, uint64_t bounced_chunk)
 {
     const ofl_plan_facts *facts = &plan->facts;
-    double rates[4], bytes = 0;
+    double bytes = 0, pageable = figure_or(facts, OFL_FIGURE_LINK_PAGEABLE, facts->figures[OFL_FIGURE_LINK]);
     ofl_tier tier = OFL_TIER_DEVICE;
     for (uint32_t i = 0; i < unit->slice_count; i++) {
         const ofl_slice *slice = &plan->draft.cut.slices[unit->slice_first + i];
@@ -104,18 +110,31 @@ static double copy_seconds(const ofl_plan *plan, const ofl_unit *unit)
         tier = slice->tier;
         bytes = (double)(slice->piece_offset + slice->bytes);
     }
-    if (tier == OFL_TIER_DEVICE) return 0;
-    rates[OFL_TIER_PINNED] = pinned_rate(facts);
-    rates[OFL_TIER_PAGEABLE] = figure_or(facts, OFL_FIGURE_LINK_PAGEABLE, facts->figures[OFL_FIGURE_LINK]);
-    rates[OFL_TIER_FILE] = fmin(figure_or(facts, OFL_FIGURE_FILE, rates[OFL_TIER_PAGEABLE]), rates[OFL_TIER_PAGEABLE]);
-    return ceil(bytes / (double)plan->draft.settings.copy_bytes) * facts->figures[OFL_FIGURE_COPY_START] + bytes / rates[tier];
+    if (tier == OFL_TIER_DEVICE) return (way){0, 0, 0};
+    way w = {.chunks = ceil(bytes / (double)(tier == OFL_TIER_PINNED ? pinned_chunk : bounced_chunk))};
+    w.copy = w.chunks * facts->figures[OFL_FIGURE_COPY_START] + bytes / pinned_rate(facts);
+    if (tier == OFL_TIER_PAGEABLE) w.fill = bytes / pageable;
+    if (tier == OFL_TIER_FILE) w.fill = bytes / figure_or(facts, OFL_FIGURE_FILE, pageable);
+    return w;
+}
+
+/* Of all units; the longer of the two sums is what the way to the device takes at least. */
+static double ways_of(const ofl_plan *plan, way *each)
+{
+    double copy = 0, fill = 0;
+    const uint64_t pinned = ofl_check_chunk(&plan->draft, OFL_TIER_PINNED), bounced = ofl_check_chunk(&plan->draft, OFL_TIER_FILE);
+    for (uint64_t i = 0, n = 0; i < plan->draft.cut.unit_count; i++) {
+        way w = way_of(plan, &plan->draft.cut.units[i], pinned, bounced);
+        copy += w.copy;
+        fill += w.fill;
+        if (each != NULL && plan->draft.cut.units[i].piece_bytes != 0) each[n++] = w;
+    }
+    return fmax(copy, fill);
 }
 
 ofl_status ofl_check_link(const ofl_checking *c)
 {
-    double sum = 0;
-    for (uint64_t i = 0; i < c->plan->draft.cut.unit_count; i++) sum += copy_seconds(c->plan, &c->plan->draft.cut.units[i]);
-    return near(sum, c->plan->forecast.step.link_seconds, SAME)
+    return near(ways_of(c->plan, NULL), c->plan->forecast.step.link_seconds, SAME)
                ? OFL_OK
                : ofl_check_wrong(c, "the forecast's link time is not that of the copies at the machine's rates");
 }
@@ -126,13 +145,26 @@ typedef struct passage { uint64_t begin; double landed; } passage;
 typedef struct replay {
     const ofl_plan *plan;
     const uint32_t *order; /* streamed units */
-    double *copy;          /* seconds, one a streamed unit */
+    way *ways;             /* one a streamed unit */
     passage *live;         /* circular */
     uint32_t count, next;  /* of order; of it, the next to be copied */
     uint32_t first, flying;
     uint64_t end;          /* of the youngest piece */
-    double link_free;
+    double link_free, read_free;
+    double emptied[BUFFERS]; /* when the last copies out of the buffers were done, the oldest first */
 } replay;
+
+/* Chunk after chunk: read once the reader is free, the piece has its place and the buffer is empty; then copied. */
+static void send_through_buffers(replay *r, const way *w, double now)
+{
+    double chunks = fmin(w->chunks, CHUNKS_MOST);
+    for (double chunk = 0; chunk < chunks; chunk++) {
+        r->read_free = fmax(fmax(r->read_free, r->emptied[0]), now) + w->fill / chunks;
+        r->link_free = fmax(r->link_free, r->read_free) + w->copy / chunks;
+        memmove(r->emptied, r->emptied + 1, (BUFFERS - 1) * sizeof *r->emptied);
+        r->emptied[BUFFERS - 1] = r->link_free;
+    }
+}
 
 /* Contiguous, after the youngest; where the ring's end is too near, at its beginning. An empty ring begins anew. */
 static bool send(replay *r, double now)
@@ -141,7 +173,8 @@ static bool send(replay *r, double now)
     uint64_t begin = r->flying != 0 ? r->end : 0, oldest = r->flying != 0 ? r->live[r->first].begin : 0;
     uint64_t left = ring - begin % ring, end = begin + (bytes > left ? left : 0) + bytes;
     if (r->flying > r->count || end - oldest > ring) return false;
-    r->link_free = fmax(r->link_free, now) + r->copy[r->next];
+    if (r->ways[r->next].fill > 0) send_through_buffers(r, &r->ways[r->next], now);
+    else r->link_free = fmax(r->link_free, now) + r->ways[r->next].copy;
     r->live[(r->first + r->flying++) % (r->count + 1)] = (passage){begin, r->link_free};
     r->end = end;
     r->next = (r->next + 1) % r->count;
@@ -180,21 +213,21 @@ static double replay_steps(replay *r)
 ofl_status ofl_check_replay(const ofl_plan *plan, double *step_seconds_out)
 {
     const ofl_plan_cut *cut = &plan->draft.cut;
-    double compute = ofl_plan_host_seconds(&plan->facts, plan->draft.settings.sequences), link = 0;
+    double compute = ofl_plan_host_seconds(&plan->facts, plan->draft.settings.sequences);
     uint32_t *order = ofl_alloc(cut->unit_count, sizeof *order);
     replay r = {.plan = plan, .order = order};
-    r.copy = ofl_alloc(cut->unit_count, sizeof *r.copy);
+    r.ways = ofl_alloc(cut->unit_count, sizeof *r.ways);
     r.live = ofl_alloc(cut->unit_count + 1, sizeof *r.live);
-    bool good = order != NULL && r.copy != NULL && r.live != NULL;
+    bool good = order != NULL && r.ways != NULL && r.live != NULL;
     for (uint32_t i = 0; good && i < cut->unit_count; i++) {
         compute += cut->units[i].compute_seconds;
         if (cut->units[i].piece_bytes == 0) continue;
-        order[r.count] = i;
-        link += r.copy[r.count++] = copy_seconds(plan, &cut->units[i]);
+        order[r.count++] = i;
     }
+    double link = good ? ways_of(plan, r.ways) : 0;
     *step_seconds_out = fmax(fmax(compute, link), good && r.count != 0 ? replay_steps(&r) : 0);
     ofl_free(order);
-    ofl_free(r.copy);
+    ofl_free(r.ways);
     ofl_free(r.live);
     return good ? OFL_OK : ofl_fail(OFL_ERROR_HOST_MEMORY, "plan: out of host memory");
 }
@@ -265,8 +298,7 @@ static ofl_status check_bound(const ofl_checking *c)
     const ofl_forecast *f = &c->plan->forecast;
     const ofl_budget *b = &c->plan->draft.budget;
     bool fast = b->pageable_bytes == 0 && b->file_bytes == 0;
-    double pinned = pinned_rate(&c->plan->facts), rate = fast ? pinned : fmax(pinned, c->plan->facts.figures[OFL_FIGURE_LINK_PAGEABLE]);
-    double least = fmax((double)b->lower_bound_bytes_per_step / rate, f->step.compute_seconds);
+    double least = fmax((double)b->lower_bound_bytes_per_step / pinned_rate(&c->plan->facts), f->step.compute_seconds);
     bool good = f->lower_bound_seconds >= least * (1 - SAME);
     if (!good || (fast && !near(f->lower_bound_seconds, least, SAME)) || f->lower_bound_seconds > f->step.step_seconds * (1 + SAME))
         return ofl_check_wrong(c, "the lower bound is not what the link and the compute allow at best");

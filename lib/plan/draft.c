@@ -42,15 +42,17 @@ ofl_status ofl_plan_draft_pieces(const ofl_plan_facts *facts, ofl_plan_draft *dr
     const ofl_plan_cut *cut = &draft->cut;
     if (!ofl_grow((void **)&draft->pieces, &draft->piece_capacity, cut->unit_count, sizeof *draft->pieces)) return no_memory();
     draft->piece_count = draft->budget.stream_bytes_per_step = draft->budget.stream_copies_per_step = 0;
+    const uint64_t most_pinned = ofl_plan_copy_bytes(draft, OFL_TIER_PINNED), most_bounced = ofl_plan_copy_bytes(draft, OFL_TIER_PAGEABLE);
     for (uint32_t i = 0; i < cut->unit_count; i++) {
         if (cut->units[i].piece_bytes == 0) continue;
-        uint64_t bytes = ofl_plan_piece_data(cut, &cut->units[i]);
-        uint64_t copies = bytes / draft->settings.copy_bytes + (bytes % draft->settings.copy_bytes != 0);
-        double rate = ofl_plan_tier_rate(facts, ofl_plan_unit_tier(cut, &cut->units[i]));
-        double seconds = (double)copies * facts->figures[OFL_FIGURE_COPY_START] + (double)bytes / rate;
-        draft->pieces[draft->piece_count++] = (ofl_plan_piece){.bytes = cut->units[i].piece_bytes, .copy_seconds = seconds, .unit = i};
+        ofl_tier tier = ofl_plan_unit_tier(cut, &cut->units[i]);
+        uint64_t bytes = ofl_plan_piece_data(cut, &cut->units[i]), most = tier == OFL_TIER_PINNED ? most_pinned : most_bounced;
+        ofl_plan_piece piece = {.bytes = cut->units[i].piece_bytes, .chunks = bytes / most + (bytes % most != 0), .unit = i};
+        piece.copy_seconds = (double)piece.chunks * facts->figures[OFL_FIGURE_COPY_START] + (double)bytes / ofl_plan_link_rate(facts);
+        if (tier != OFL_TIER_PINNED) piece.fill_seconds = (double)bytes / ofl_plan_fill_rate(facts, tier);
+        draft->pieces[draft->piece_count++] = piece;
         draft->budget.stream_bytes_per_step += cut->units[i].streamed_bytes;
-        draft->budget.stream_copies_per_step += copies;
+        draft->budget.stream_copies_per_step += piece.chunks;
     }
     return OFL_OK;
 }

@@ -13,7 +13,7 @@ typedef struct exact {
     const ofl_plan_facts *facts;
     ofl_plan_draft *draft;
     uint32_t slices[SOME_SLICES], count; /* movable */
-    double rate;                          /* of the fastest tier */
+    double rate;                          /* of the link */
     double compute, step;                 /* the best so far; INFINITY: none */
     uint64_t resident;
     uint32_t layouts;                     /* made so far */
@@ -34,7 +34,7 @@ static void open_exact(exact *e)
     for (uint32_t i = 0; i < cut->unit_slice_count; i++) {
         if (!e->facts->tensors[cut->slices[i].tensor].small) e->slices[e->count++] = i;
     }
-    for (ofl_tier tier = OFL_TIER_PINNED; tier <= OFL_TIER_FILE; tier++) e->rate = ofl_larger(e->rate, ofl_plan_tier_rate(e->facts, tier));
+    e->rate = ofl_plan_link_rate(e->facts);
     for (uint64_t i = 0; i < cut->unit_count; i++) e->compute += cut->units[i].compute_seconds;
     e->compute += ofl_plan_host_seconds(e->facts, e->draft->shape.logits_rows);
 }

@@ -82,6 +82,8 @@ typedef struct ofl_plan_cut {
 typedef struct ofl_plan_piece {
     uint64_t bytes;      /* with alignment */
     double copy_seconds; /* all its copies, start cost paid */
+    double fill_seconds; /* of the bounce buffers that it passes through; 0: pinned, it passes through none */
+    uint64_t chunks;     /* copies */
     uint32_t unit;
 } ofl_plan_piece;
 
@@ -190,8 +192,15 @@ ofl_status ofl_plan_place_exactly(const ofl_plan_facts *facts, ofl_plan_draft *d
 /* tiers.c: streamed and lookup slices to pinned, pageable or file. OFL_ERROR_NO_FIT when host memory and files cannot take them. */
 ofl_status ofl_plan_place_host(const ofl_plan_facts *facts, ofl_plan_cut *cut, ofl_budget *budget);
 ofl_tier ofl_plan_unit_tier(const ofl_plan_cut *cut, const ofl_unit *unit); /* OFL_TIER_DEVICE: nothing of it is streamed */
-double ofl_plan_tier_rate(const ofl_plan_facts *facts, ofl_tier tier);     /* bytes per second to the device */
-double ofl_plan_link_seconds(const ofl_plan_facts *facts, double streamed); /* of so many bytes, filling the tiers as they will; without starts */
+/* Bytes per second over the link, from pinned memory or from the bounce buffers; and into these, from a tier that passes through them. */
+double ofl_plan_link_rate(const ofl_plan_facts *facts);
+double ofl_plan_fill_rate(const ofl_plan_facts *facts, ofl_tier tier);
+double ofl_plan_pinnable(const ofl_plan_facts *facts); /* of what is streamed, the most bytes that need no bounce buffers */
+/* Of so many bytes, filling the tiers as they will: the longer of their way over the link, with so many seconds for the starts of copies,
+ * and of filling the buffers. */
+double ofl_plan_link_seconds(const ofl_plan_facts *facts, double streamed, double starts);
+/* The most bytes of one copy of a piece from this tier. */
+uint64_t ofl_plan_copy_bytes(const ofl_plan_draft *draft, ofl_tier tier);
 
 /* timeline.c */
 typedef struct ofl_timeline_input {

@@ -31,13 +31,18 @@ bool ofl_ring_take(ofl_ring *ring, uint64_t bytes, uint64_t *offset_out, uint64_
 void ofl_ring_give(ofl_ring *ring, uint64_t piece);
 
 /* Bytes that are not in pinned memory pass through a few pinned buffers on their way to the ring: while one is on the link, others are
- * filled. Each holds a chunk and the pages around it that a direct read brings along. Planned and allocated by this. */
+ * filled, in order, by a few threads. Each holds a chunk and the pages around it that a direct read brings along. Planned, timed and
+ * allocated by this. */
 #define OFL_BOUNCE_BUFFERS 5u
-#define OFL_BOUNCE_MARGIN_BYTES 8192u
+#define OFL_BOUNCE_FILLERS 3u
+#define OFL_BOUNCE_CHUNK_BYTES (UINT64_C(4) << 20)
+#define OFL_BOUNCE_MARGIN_BYTES (2 * OFL_PAGE_BYTES)
+/* The least ring that keeps the fillers busy: they fill only what has its place in it. */
+#define OFL_BOUNCE_RING_BYTES (2 * OFL_BOUNCE_CHUNK_BYTES)
 static inline uint64_t ofl_bounce_chunk(uint64_t largest_piece)
 {
-    uint64_t most = UINT64_C(4) << 20, pages;
-    return largest_piece < most && ofl_align_u64(largest_piece, 4096, &pages) ? pages : most;
+    uint64_t pages;
+    return largest_piece < OFL_BOUNCE_CHUNK_BYTES && ofl_align_u64(largest_piece, OFL_PAGE_BYTES, &pages) ? pages : OFL_BOUNCE_CHUNK_BYTES;
 }
 static inline uint64_t ofl_bounce_bytes(uint64_t largest_piece)
 {

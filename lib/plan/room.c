@@ -1,6 +1,7 @@
 /* What a number of sequences leaves for weights, and how it is divided between residents and ring: by formula, each term monotone, so that
  * less memory, more context or more sequences never places more. */
 #include "plan/plan_state.h"
+#include "plan/ring.h"
 
 #include <math.h>
 
@@ -12,6 +13,7 @@
 #define RING_STREAMED 160u     /* … this fraction of what is streamed: more pieces even out more */
 #define PART_COMMON (UINT64_C(8) << 20) /* smaller parts only where the ring would otherwise be more than a … */
 #define RING_SHARE 100u                 /* … hundredth of what is streamed */
+#define BOUNCE_SHARE 16u       /* of what is streamed: more is not worth a reader that never waits */
 #define SHARE_OF_TWO 0.3       /* of the model streamed: below it two pieces do */
 #define PART_STEP 8u           /* part sizes are tried that differ by this share */
 #define KINDS 64u              /* sizes of matrices told apart */
@@ -270,11 +272,19 @@ static uint64_t best_part(const ofl_plan_search *s, uint64_t streamed)
     return cheapest_part(s, streamed, pieces, RING_PIECES * (double)turn / pieces);
 }
 
+/* What passes through the bounce buffers is filled into them once it has its place in the ring: with less than this the reader waits. */
+static uint64_t bounce_ring(const ofl_plan_search *s, uint64_t streamed)
+{
+    if ((double)streamed <= ofl_plan_pinnable(s->facts)) return 0;
+    return ofl_min_u64(OFL_BOUNCE_RING_BYTES, streamed / BOUNCE_SHARE);
+}
+
 static void choose_ring(const ofl_plan_search *s, ofl_plan_room *room)
 {
     uint64_t streamed = s->movable_bytes - room->weights, part = s->wish->cut == OFL_CUT_AUTO ? best_part(s, streamed) : s->least_ring;
     double pieces = ring_pieces(s, streamed);
     uint64_t wanted = ofl_max_u64((uint64_t)(pieces * (double)part), ofl_min_u64(streamed / RING_STREAMED, 2 * RING_PIECES * part));
+    wanted = ofl_max_u64(wanted, bounce_ring(s, streamed));
     room->ring = ofl_min_u64(ofl_max_u64(ofl_plan_align(wanted), s->least_ring), room->weights) / OFL_ALIGNMENT_BYTES *
                  OFL_ALIGNMENT_BYTES; /* before any resident */
     if (s->wish->ring_bytes != 0) room->ring = ofl_plan_align(s->wish->ring_bytes);
@@ -337,6 +347,6 @@ double ofl_plan_coarse_step(const ofl_plan_search *s, uint32_t sequences)
     ofl_plan_room room;
     if (!ofl_plan_room_of(s, sequences, &room)) return INFINITY;
     double streamed = (double)(s->movable_bytes - room.resident), part = fmax(1, (double)(room.part != 0 ? room.part : OFL_COPY_BYTES));
-    double link = ofl_plan_link_seconds(s->facts, streamed) + streamed / part * s->facts->figures[OFL_FIGURE_COPY_START];
+    double link = ofl_plan_link_seconds(s->facts, streamed, streamed / part * s->facts->figures[OFL_FIGURE_COPY_START]);
     return fmax(link, compute_seconds(s, sequences));
 }

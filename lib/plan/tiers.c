@@ -122,26 +122,39 @@ static double rate_or(const ofl_plan_facts *facts, ofl_figure figure, double oth
 }
 
 /* The device computes while it streams: a rate that was measured so counts where it is lower, unless the user said what the link does. */
-static double pinned_rate(const ofl_plan_facts *facts)
+double ofl_plan_link_rate(const ofl_plan_facts *facts)
 {
     double link = facts->figures[OFL_FIGURE_LINK];
     return facts->sources[OFL_FIGURE_LINK] == OFL_SOURCE_GIVEN ? link : fmin(link, rate_or(facts, OFL_FIGURE_LINK_COMPUTING, link));
 }
 
-double ofl_plan_tier_rate(const ofl_plan_facts *facts, ofl_tier tier)
+double ofl_plan_fill_rate(const ofl_plan_facts *facts, ofl_tier tier)
 {
     double pageable = rate_or(facts, OFL_FIGURE_LINK_PAGEABLE, facts->figures[OFL_FIGURE_LINK]);
-    if (tier == OFL_TIER_PINNED) return pinned_rate(facts);
-    if (tier == OFL_TIER_PAGEABLE) return pageable;
-    double file = rate_or(facts, OFL_FIGURE_FILE, pageable); /* read ahead while the last part is copied: the slower one counts */
-    return file < pageable ? file : pageable;
+    return tier == OFL_TIER_FILE ? rate_or(facts, OFL_FIGURE_FILE, pageable) : pageable;
 }
 
-double ofl_plan_link_seconds(const ofl_plan_facts *facts, double streamed)
+double ofl_plan_pinnable(const ofl_plan_facts *facts)
 {
-    double host = (double)limit_of(facts, OFL_FIGURE_HOST), pinnable = fmin((double)limit_of(facts, OFL_FIGURE_PINNABLE), host);
-    double lookups = (double)facts->lookup_bytes, pinned = fmin(streamed, fmax(0, pinnable - lookups));
-    double pageable = fmin(streamed - pinned, fmax(0, host - lookups - pinned));
-    return pinned / ofl_plan_tier_rate(facts, OFL_TIER_PINNED) + pageable / ofl_plan_tier_rate(facts, OFL_TIER_PAGEABLE) +
-           (streamed - pinned - pageable) / ofl_plan_tier_rate(facts, OFL_TIER_FILE);
+    return fmax(0, fmin((double)limit_of(facts, OFL_FIGURE_PINNABLE), (double)limit_of(facts, OFL_FIGURE_HOST)) - (double)facts->lookup_bytes);
+}
+
+double ofl_plan_link_seconds(const ofl_plan_facts *facts, double streamed, double starts)
+{
+    double pinned = fmin(streamed, ofl_plan_pinnable(facts));
+    double pageable = fmin(streamed - pinned, fmax(0, (double)limit_of(facts, OFL_FIGURE_HOST) - (double)facts->lookup_bytes - pinned));
+    double fill = pageable / ofl_plan_fill_rate(facts, OFL_TIER_PAGEABLE) +
+                  (streamed - pinned - pageable) / ofl_plan_fill_rate(facts, OFL_TIER_FILE);
+    return fmax(starts + streamed / ofl_plan_link_rate(facts), fill);
+}
+
+uint64_t ofl_plan_copy_bytes(const ofl_plan_draft *draft, ofl_tier tier)
+{
+    const ofl_plan_cut *cut = &draft->cut;
+    uint64_t largest = 0;
+    if (tier == OFL_TIER_PINNED) return draft->settings.copy_bytes;
+    for (uint64_t i = 0; i < cut->unit_count; i++) {
+        if (ofl_plan_unit_tier(cut, &cut->units[i]) > OFL_TIER_PINNED) largest = ofl_max_u64(largest, cut->units[i].piece_bytes);
+    }
+    return ofl_bounce_chunk(ofl_max_u64(largest, 1));
 }

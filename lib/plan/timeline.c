@@ -1,11 +1,14 @@
 /* A step played through: pieces are copied in execution order as soon as the ring has room, across the step boundary; a unit computes when
- * its piece has landed and the unit before it is done; its room is free again then. Played until it comes again. */
+ * its piece has landed and the unit before it is done; its room is free again then. What is not pinned is read, chunk by chunk, into bounce
+ * buffers before: by a reader that goes ahead of the copies as far as there are buffers and pieces that have their place in the ring.
+ * Played until it comes again. */
 #include "plan/plan_state.h"
 #include "plan/ring.h"
 
 #include <math.h>
 
 #define WORK 60000u /* pieces played in all, about; bounds the time of one estimate */
+#define CHUNKS_MOST 256u /* of a piece, played one by one; larger ones otherwise */
 #define LEAST_STEPS 4u
 #define MOST_STEPS 24u
 
@@ -17,8 +20,23 @@ typedef struct player {
     flight *flights; /* circular */
     uint64_t first, count, capacity;
     uint64_t next; /* piece to be copied */
-    double link_free;
+    double link_free, reader_free;
+    double drained[OFL_BOUNCE_BUFFERS]; /* when each was last copied from; circular */
+    uint32_t buffer;                    /* the next to be filled */
 } player;
+
+/* A chunk is read into the buffer that was copied from longest ago, then copied. */
+static void copy_chunks(player *p, const ofl_plan_piece *piece, double now)
+{
+    uint64_t chunks = ofl_min_u64(piece->chunks, CHUNKS_MOST);
+    double fill = piece->fill_seconds / (double)chunks, copy = piece->copy_seconds / (double)chunks;
+    for (uint64_t i = 0; i < chunks; i++) {
+        double *drained = &p->drained[p->buffer];
+        p->reader_free = ofl_larger(ofl_larger(p->reader_free, now), *drained) + fill;
+        p->link_free = *drained = ofl_larger(p->link_free, p->reader_free) + copy;
+        if (++p->buffer == OFL_BOUNCE_BUFFERS) p->buffer = 0;
+    }
+}
 
 /* Copies whatever there is room for, from `now` on. */
 static void fill_ring(player *p, double now)
@@ -26,7 +44,9 @@ static void fill_ring(player *p, double now)
     uint64_t offset, number;
     while (p->count < p->capacity && ofl_ring_take(&p->ring, p->in->pieces[p->next].bytes, &offset, &number)) {
         uint64_t slot = p->first + p->count++;
-        p->link_free = ofl_larger(p->link_free, now) + p->in->pieces[p->next].copy_seconds;
+        const ofl_plan_piece *piece = &p->in->pieces[p->next];
+        if (piece->fill_seconds > 0) copy_chunks(p, piece, now);
+        else p->link_free = ofl_larger(p->link_free, now) + piece->copy_seconds;
         p->flights[slot < p->capacity ? slot : slot - p->capacity] = (flight){p->link_free, number};
         if (++p->next == p->in->piece_count) p->next = 0;
     }
@@ -45,13 +65,15 @@ static double play_step(player *p, double now)
     return now + p->in->tail + p->in->host;
 }
 
-/* All that the steps to come depend on: pieces still on their way land one behind the other up to link_free. */
-typedef struct mark { double end, link_busy; uint64_t next, count, head, taken; } mark;
+/* All that the steps to come depend on: pieces still on their way land one behind the other up to link_free; buffers are drained before
+ * that. */
+typedef struct mark { double end, link_busy, reader_busy; uint64_t next, count, head, taken; } mark;
 
 static mark mark_of(const player *p, double now)
 {
     return (mark){.end = now,
                   .link_busy = ofl_larger(p->link_free - now, 0),
+                  .reader_busy = ofl_larger(p->reader_free - now, 0),
                   .next = p->next,
                   .count = p->count,
                   .head = p->ring.head % p->ring.bytes,
@@ -61,7 +83,7 @@ static mark mark_of(const player *p, double now)
 static bool same(const mark *a, const mark *b, double step)
 {
     return a->next == b->next && a->count == b->count && a->head == b->head && a->taken == b->taken &&
-           fabs(a->link_busy - b->link_busy) <= 1e-9 * step;
+           fabs(a->link_busy - b->link_busy) <= 1e-9 * step && fabs(a->reader_busy - b->reader_busy) <= 1e-9 * step;
 }
 
 /* A step may be at the bound, or below it, by what the ring held before it; and steps of different length may take turns. Once a step ends
@@ -91,11 +113,14 @@ static uint64_t most_in_flight(const ofl_timeline_input *in)
 
 static void sums(const ofl_timeline_input *in, ofl_step_estimate *out)
 {
+    double fill = 0;
     out->compute_seconds = in->tail + in->host;
     for (uint64_t i = 0; i < in->piece_count; i++) {
         out->link_seconds += in->pieces[i].copy_seconds;
+        fill += in->pieces[i].fill_seconds;
         out->compute_seconds += in->lead[i] + in->own[i];
     }
+    out->link_seconds = ofl_larger(out->link_seconds, fill);
     out->bound_seconds = ofl_larger(out->link_seconds, out->compute_seconds);
 }
 

@@ -17,6 +17,7 @@
 #define FIXTURE_SEEDS(n) (n)
 #endif
 
+#define FIXTURE_NO_TIME 1e15 /* bytes per second: the host's own work takes no time on the virtual clock */
 enum { FIXTURE_BLOCKS = 6, FIXTURE_HIDDEN = 192, FIXTURE_FFN = 384, FIXTURE_VOCAB = 500, FIXTURE_TENSORS = FIXTURE_BLOCKS * 9 + 3 };
 
 typedef struct fixture_model {
@@ -122,6 +123,8 @@ typedef struct fixture_case {
     uint64_t pinnable_there;  /* what the device really has, when it is less than planned with */
     const char *clock;
     uint64_t order;
+    double pageable;          /* bytes per second that the host copies from pageable memory; 0: as fast as it can */
+    double file;              /* and of the file */
     uint32_t whole_blocks;    /* 1: layers_kept blocks resident, the others streamed whole through two slots */
     uint32_t layers_kept;
 } fixture_case;
@@ -132,7 +135,8 @@ static inline void fixture_device_open(const fixture_case *c, ofl_device **out)
     int used = snprintf(spec, sizeof spec, "sim:vram=%llu,h2d=%.0f,start=%.9f,clock=%s,order=%llu", (unsigned long long)c->vram, c->link, c->start,
                         c->clock ? c->clock : "virtual", (unsigned long long)c->order);
     uint64_t pinnable = c->pinnable_there ? c->pinnable_there : c->pinnable;
-    if (pinnable != 0) (void)snprintf(spec + used, sizeof spec - (size_t)used, ",pinnable=%llu", (unsigned long long)pinnable);
+    if (pinnable != 0) used += snprintf(spec + used, sizeof spec - (size_t)used, ",pinnable=%llu", (unsigned long long)pinnable);
+    if (c->pageable > 0) (void)snprintf(spec + used, sizeof spec - (size_t)used, ",h2d_pageable=%.0f", c->pageable);
     assert_ok(ofl_device_open(spec, out));
 }
 
@@ -151,9 +155,9 @@ static inline ofl_status fixture_plan_make(const fixture_case *c, const ofl_mode
     assert_ok(ofl_machine_set(machine, OFL_FIGURE_HOST, c->host_bytes ? (double)c->host_bytes : 1e9, OFL_SOURCE_GIVEN));
     assert_ok(ofl_machine_set(machine, OFL_FIGURE_PINNABLE, c->pinnable ? (double)c->pinnable : 1e9, OFL_SOURCE_GIVEN));
     assert_ok(ofl_machine_set(machine, OFL_FIGURE_LINK, c->link, OFL_SOURCE_GIVEN));
-    assert_ok(ofl_machine_set(machine, OFL_FIGURE_LINK_PAGEABLE, c->link, OFL_SOURCE_GIVEN));
+    assert_ok(ofl_machine_set(machine, OFL_FIGURE_LINK_PAGEABLE, c->pageable > 0 ? c->pageable : FIXTURE_NO_TIME, OFL_SOURCE_GIVEN));
     assert_ok(ofl_machine_set(machine, OFL_FIGURE_COPY_START, c->start, OFL_SOURCE_GIVEN));
-    assert_ok(ofl_machine_set(machine, OFL_FIGURE_FILE, 1e9, OFL_SOURCE_GIVEN));
+    assert_ok(ofl_machine_set(machine, OFL_FIGURE_FILE, c->file > 0 ? c->file : FIXTURE_NO_TIME, OFL_SOURCE_GIVEN));
     assert_ok(ofl_machine_set(machine, OFL_FIGURE_DEVICE_BANDWIDTH, 1e15, OFL_SOURCE_GIVEN));
     assert_ok(ofl_machine_set(machine, OFL_FIGURE_DEVICE_FLOPS, 1e18, OFL_SOURCE_GIVEN));
     assert_ok(ofl_machine_set(machine, OFL_FIGURE_RUNTIME, 0, OFL_SOURCE_GIVEN));

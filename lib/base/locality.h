@@ -10,8 +10,8 @@
  * it is and the calls say so; none of that is a failure. A binding that the user made is only narrowed, never widened.
  *
  * Threads: opening and closing by one; the others from any number at once. */
-#ifndef OFLOAD_LIB_MACHINE_LOCALITY_H
-#define OFLOAD_LIB_MACHINE_LOCALITY_H
+#ifndef OFLOAD_LIB_LOCALITY_H
+#define OFLOAD_LIB_LOCALITY_H
 
 #include "base/base.h"
 

@@ -1,4 +1,4 @@
-#include "machine/locality.h"
+#include "base/locality.h"
 
 #include <hwloc.h>
 
