@@ -302,11 +302,13 @@ static ofl_status stream_wait_event(ofl_device *base, ofl_stream *stream, ofl_ev
     return status != OFL_OK ? status : ofl_cuda_check(cudaStreamWaitEvent(stream_of(stream), event_of(event), 0), "cudaStreamWaitEvent");
 }
 
+/* Who waits for one sleeps: threads that spin would take the processors from the readers of files and from the caller. */
 static ofl_status event_create(ofl_device *base, ofl_event **out)
 {
     cudaEvent_t event = NULL;
+    const unsigned flags = cudaEventDisableTiming | cudaEventBlockingSync;
     ofl_status status = enter(cuda_of(base));
-    if (status == OFL_OK) status = ofl_cuda_check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    if (status == OFL_OK) status = ofl_cuda_check(cudaEventCreateWithFlags(&event, flags), "cudaEventCreateWithFlags");
     if (status == OFL_OK) *out = (ofl_event *)(void *)event;
     return status;
 }

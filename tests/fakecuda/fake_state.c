@@ -1,6 +1,7 @@
 #include "fakecuda.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,18 +9,17 @@
 #include "device/sim.h"
 
 #define KEPT_MAX 4096
-#define CALLS_MAX 64
 #define EXPORT __attribute__((visibility("default")))
 
 static const char *const default_spec = "sim:vram=64MB,h2d=2GB/s,d2h=1GB/s,runtime=1MB";
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static ofl_device *devices[FAKE_DEVICES_MAX];
+static _Atomic(ofl_device *) devices[FAKE_DEVICES_MAX];
 static _Thread_local int current;
 static _Thread_local cudaError_t last = cudaSuccess;
 static void *kept[KEPT_MAX]; /* what exists; so a leak checker sees it as the runtime's, not as lost */
 static int live, fired;
-static struct { const char *call; unsigned long count; } calls[CALLS_MAX]; /* call: a literal of this library; the same name may be there twice */
+static _Atomic(fake_call *) calls; /* all that were made, newest first */
 
 /* What is to fail: the text it was read from, how many calls are left until it does, and whether it has made the process useless. */
 static struct {
@@ -28,6 +28,21 @@ static struct {
     cudaError_t error;
     bool lost;
 } fault;
+
+/* What the environment says is read anew only when it has changed: every call asks. */
+static atomic_bool armed;   /* some call is to fail, or all do */
+static atomic_int physical[FAKE_DEVICES_MAX], seen; /* behind the visible numbers; how many there are */
+static atomic_bool late;
+
+extern char **environ;
+/* An entry that is set, changed or taken away shows in one of these: the array, its last entry, its end. Entries of our own: each. */
+enum { WATCHED = 4 };
+static const char *const watched[WATCHED] = {"OFLOAD_FAKECUDA_FAIL", "CUDA_VISIBLE_DEVICES", "OFLOAD_FAKECUDA_DEVICES", "OFLOAD_FAKECUDA_PAGEABLE"};
+static struct {
+    _Atomic(char **) all;
+    _Atomic size_t count, places[WATCHED];
+    _Atomic(char *) last, entries[WATCHED];
+} environment;
 
 static int number(const char *name, int otherwise)
 {
@@ -68,55 +83,103 @@ static int visible(int *devices_out)
     return count;
 }
 
+/* The environment's text changed: counts from here. */
+static void read_fault(const char *text)
+{
+    int code = 0;
+    if (strcmp(text, fault.text) == 0) return;
+    memset(&fault, 0, sizeof fault);
+    (void)snprintf(fault.text, sizeof fault.text, "%s", text);
+    if (sscanf(text, "%63[^:]:%ld:%d", fault.call, &fault.left, &code) != 3) fault.left = 0;
+    fault.error = (cudaError_t)code;
+    armed = fault.left > 0;
+}
+
+static bool is_as_read(void)
+{
+    char **all = atomic_load_explicit(&environment.all, memory_order_relaxed);
+    size_t count = atomic_load_explicit(&environment.count, memory_order_relaxed);
+    if (all == NULL || all != environ || all[count] != NULL) return false;
+    if (count > 0 && all[count - 1] != atomic_load_explicit(&environment.last, memory_order_relaxed)) return false;
+    for (int i = 0; i < WATCHED; i++) {
+        size_t place = atomic_load_explicit(&environment.places[i], memory_order_relaxed);
+        if (all[place] != atomic_load_explicit(&environment.entries[i], memory_order_relaxed)) return false;
+    }
+    return true;
+}
+
+static void watch_environment(void)
+{
+    size_t count = 0;
+    while (environ[count] != NULL) count++;
+    environment.count = count;
+    environment.last = count > 0 ? environ[count - 1] : NULL;
+    for (int i = 0; i < WATCHED; i++) {
+        size_t place = 0, bytes = strlen(watched[i]);
+        while (place < count && (strncmp(environ[place], watched[i], bytes) != 0 || environ[place][bytes] != '=')) place++;
+        environment.places[i] = place; /* the end where it is not set */
+        environment.entries[i] = environ[place];
+    }
+    environment.all = environ;
+}
+
+static void read_environment(void)
+{
+    int numbers[FAKE_DEVICES_MAX];
+    const char *text = getenv("OFLOAD_FAKECUDA_FAIL"), *pageable = getenv("OFLOAD_FAKECUDA_PAGEABLE");
+    (void)pthread_mutex_lock(&mutex);
+    read_fault(text != NULL ? text : "");
+    late = pageable != NULL && strcmp(pageable, "late") == 0;
+    seen = visible(numbers);
+    for (int i = 0; i < FAKE_DEVICES_MAX; i++) physical[i] = i < seen ? numbers[i] : i;
+    watch_environment();
+    (void)pthread_mutex_unlock(&mutex);
+}
+
+static void look_at_environment(void)
+{
+    if (!is_as_read()) read_environment();
+}
+
 int fake_count(void)
 {
-    int ignored[FAKE_DEVICES_MAX];
-    return visible(ignored);
+    look_at_environment();
+    return atomic_load_explicit(&seen, memory_order_relaxed);
 }
 
 int fake_physical(int device)
 {
-    int numbers[FAKE_DEVICES_MAX];
-    if (getenv("CUDA_VISIBLE_DEVICES") == NULL) return device;
-    return device < visible(numbers) ? numbers[device] : device;
+    look_at_environment();
+    return atomic_load_explicit(&physical[device], memory_order_relaxed);
 }
+
+bool fake_late(void) { return atomic_load_explicit(&late, memory_order_relaxed); }
 
 int fake_driver(void) { return number("OFLOAD_FAKECUDA_DRIVER", CUDART_VERSION); }
 bool fake_direct(void) { return number("OFLOAD_FAKECUDA_DIRECT", 0) != 0; }
 int fake_current(void) { return current; }
 void fake_make_current(int device) { current = device; }
 
-ofl_device *fake_device(int number)
+static ofl_device *open_device(int index)
 {
-    int index = fake_physical(number);
+    ofl_device *device = NULL;
     (void)pthread_mutex_lock(&mutex);
     if (devices[index] == NULL) {
         const char *spec = getenv("OFLOAD_FAKECUDA_SPEC");
-        if (ofl_device_open(spec != NULL ? spec : default_spec, &devices[index]) != OFL_OK)
-            (void)fprintf(stderr, "fakecuda: %s\n", ofl_error_message());
+        if (ofl_device_open(spec != NULL ? spec : default_spec, &device) == OFL_OK) devices[index] = device;
+        else (void)fprintf(stderr, "fakecuda: %s\n", ofl_error_message());
     }
-    ofl_device *device = devices[index];
+    device = devices[index];
     (void)pthread_mutex_unlock(&mutex);
     return device;
 }
 
-ofl_device *fake_opened(int number)
-{
-    int index = fake_physical(number);
-    (void)pthread_mutex_lock(&mutex);
-    ofl_device *device = devices[index];
-    (void)pthread_mutex_unlock(&mutex);
-    return device;
-}
+ofl_device *fake_opened(int number) { return atomic_load_explicit(&devices[fake_physical(number)], memory_order_acquire); }
 
-/* The environment's text changed: counts from here. */
-static void read_fault(const char *text)
+ofl_device *fake_device(int number)
 {
-    int code = 0;
-    memset(&fault, 0, sizeof fault);
-    (void)snprintf(fault.text, sizeof fault.text, "%s", text);
-    if (sscanf(text, "%63[^:]:%ld:%d", fault.call, &fault.left, &code) != 3) fault.left = 0;
-    fault.error = (cudaError_t)code;
+    ofl_device *device = fake_opened(number);
+    return device != NULL ? device : open_device(fake_physical(number));
 }
 
 static bool is_sticky(cudaError_t error)
@@ -127,30 +190,35 @@ static bool is_sticky(cudaError_t error)
 
 static cudaError_t fault_locked(const char *call)
 {
-    const char *text = getenv("OFLOAD_FAKECUDA_FAIL");
-    if (strcmp(text != NULL ? text : "", fault.text) != 0) read_fault(text != NULL ? text : "");
     if (fault.lost) return fault.error;
     if (fault.left <= 0 || (strcmp(fault.call, "*") != 0 && strcmp(fault.call, call) != 0) || --fault.left > 0) return cudaSuccess;
     fault.lost = is_sticky(fault.error);
+    armed = fault.lost;
     fired++;
     return fault.error;
 }
 
-static void count_locked(const char *call)
-{
-    for (int i = 0; i < CALLS_MAX; i++) {
-        if (calls[i].call == NULL) calls[i].call = call;
-        if (calls[i].call != call) continue;
-        calls[i].count++;
-        break;
-    }
-}
-
-cudaError_t fake_fault(const char *call)
+/* At its first use. */
+static void enter_call(fake_call *call)
 {
     (void)pthread_mutex_lock(&mutex);
-    count_locked(call);
-    cudaError_t error = fault_locked(call);
+    if (!call->entered) {
+        call->next = calls;
+        calls = call;
+        call->entered = true;
+    }
+    (void)pthread_mutex_unlock(&mutex);
+}
+
+cudaError_t fake_fault(fake_call *call)
+{
+    cudaError_t error = cudaSuccess;
+    if (!atomic_load_explicit(&call->entered, memory_order_acquire)) enter_call(call);
+    atomic_fetch_add_explicit(&call->count, 1, memory_order_relaxed);
+    look_at_environment();
+    if (!atomic_load_explicit(&armed, memory_order_relaxed)) return cudaSuccess;
+    (void)pthread_mutex_lock(&mutex);
+    error = fault_locked(call->name);
     (void)pthread_mutex_unlock(&mutex);
     return error == cudaSuccess ? cudaSuccess : fake_remember(error);
 }
@@ -239,14 +307,12 @@ EXPORT int fakecuda_fired(void)
     return count;
 }
 
-EXPORT unsigned long fakecuda_calls(const char *call)
+EXPORT unsigned long fakecuda_calls(const char *name)
 {
     unsigned long count = 0;
-    (void)pthread_mutex_lock(&mutex);
-    for (int i = 0; i < CALLS_MAX; i++) {
-        if (calls[i].call != NULL && (strcmp(call, "*") == 0 || strcmp(calls[i].call, call) == 0)) count += calls[i].count;
+    for (fake_call *call = calls; call != NULL; call = call->next) {
+        if (strcmp(name, "*") == 0 || strcmp(call->name, name) == 0) count += call->count;
     }
-    (void)pthread_mutex_unlock(&mutex);
     return count;
 }
 
@@ -254,12 +320,13 @@ EXPORT unsigned long fakecuda_hasty(void)
 {
     unsigned long count = 0;
     for (int i = 0; i < FAKE_DEVICES_MAX; i++) {
-        (void)pthread_mutex_lock(&mutex);
         ofl_device *device = devices[i];
-        (void)pthread_mutex_unlock(&mutex);
         if (device != NULL) count += (unsigned long)ofl_sim_hasty(device);
     }
     return count;
 }
 
+static atomic_ulong spins;
+void fake_spun(bool spun) { spins += spun; }
+EXPORT unsigned long fakecuda_spun(void) { return spins; }
 EXPORT uint64_t fakecuda_now_ns(void) { return ofl_device_now_ns(fake_device(0)); }

@@ -46,6 +46,7 @@ struct CUevent_st {
     int device;
     ofl_event *event;
     struct CUgraph_st *capture; /* recorded in this one last; NULL: on the device */
+    bool sleeps;                /* who waits for it does; the others spin */
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -110,12 +111,13 @@ static ofl_status wait_for(cudaStream_t stream, cudaStream_t other)
 static ofl_status order(cudaStream_t stream)
 {
     ofl_status status = OFL_OK;
+    if (stream->fence == NULL) return OFL_OK; /* non-blocking */
     (void)pthread_mutex_lock(&mutex);
     if (is_legacy(stream)) {
         for (int i = 0; i < BLOCKING_MAX && status == OFL_OK; i++) {
             if (blocking[i] != NULL && blocking[i]->device == stream->device) status = wait_for(stream, blocking[i]);
         }
-    } else if (stream->fence != NULL && legacy[stream->device] != NULL) {
+    } else if (legacy[stream->device] != NULL) {
         status = wait_for(stream, legacy[stream->device]);
     }
     (void)pthread_mutex_unlock(&mutex);
@@ -199,10 +201,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
     FAULT("cudaEventCreateWithFlags");
-    if (flags != cudaEventDisableTiming) return fake_remember(cudaErrorInvalidValue);
+    if ((flags & ~(unsigned)cudaEventBlockingSync) != cudaEventDisableTiming) return fake_remember(cudaErrorInvalidValue);
     cudaEvent_t event = calloc(1, sizeof *event);
     if (event == NULL) return fake_remember(cudaErrorMemoryAllocation);
-    *event = (struct CUevent_st){.magic = EVENT_MAGIC, .device = fake_current()};
+    *event = (struct CUevent_st){.magic = EVENT_MAGIC, .device = fake_current(), .sleeps = (flags & cudaEventBlockingSync) != 0};
     cudaError_t error = fake_translate(ofl_event_create(fake_device(event->device), &event->event), cudaErrorInvalidValue);
     if (error != cudaSuccess) {
         free(event);
@@ -249,6 +251,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     FAULT("cudaEventSynchronize");
     REQUIRE(is_event(event));
     if (event->capture != NULL) return fake_remember(cudaErrorCapturedEvent);
+    fake_spun(!event->sleeps);
     return fake_translate(ofl_event_wait(fake_device(event->device), event->event), cudaErrorInvalidValue);
 }
 
@@ -287,9 +290,8 @@ static enum cudaMemcpyKind kind_of(ofl_device *device, const graph_node *what)
 
 static ofl_status copy_over_link(ofl_device *device, cudaStream_t stream, const graph_node *what, bool down)
 {
-    const char *pageable = getenv("OFLOAD_FAKECUDA_PAGEABLE");
     bool pinned = fake_owner_of_host(down ? what->from : what->to) == device;
-    if (!pinned && pageable != NULL && strcmp(pageable, "late") == 0) return run_late(device, stream, what, (double)what->bytes / 1e9);
+    if (!pinned && fake_late()) return run_late(device, stream, what, (double)what->bytes / 1e9);
     return ofl_copy(device, stream->stream, down ? OFL_HOST_TO_DEVICE : OFL_DEVICE_TO_HOST, what->to, what->from, what->bytes,
                     pinned ? OFL_HOST_PINNED : OFL_HOST_PAGEABLE);
 }

@@ -16,6 +16,7 @@
 #ifndef OFLOAD_FAKECUDA_H
 #define OFLOAD_FAKECUDA_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include <cuda_runtime_api.h>
@@ -25,7 +26,16 @@
 #define FAKE_DEVICES_MAX 8
 #define FAKE_PEER_RATE 2.79e9 /* bytes per second from one device to another */
 
+/* A place in this library that stands for a call; the same name may have several. */
+typedef struct fake_call {
+    const char *name;
+    struct fake_call *next;
+    atomic_bool entered; /* in the list of those that were used */
+    atomic_ulong count;
+} fake_call;
+
 /* fake_state.c */
+bool fake_late(void); /* OFLOAD_FAKECUDA_PAGEABLE */
 int fake_count(void);
 int fake_driver(void);
 bool fake_direct(void);
@@ -35,13 +45,15 @@ void fake_make_current(int device);
 ofl_device *fake_device(int index); /* opened at first use; NULL: the spec is wrong */
 ofl_device *fake_opened(int index); /* NULL: not used yet */
 /* cudaSuccess, or the failure that is to happen in this call. Every entry point that may fail asks first. */
-cudaError_t fake_fault(const char *call);
+cudaError_t fake_fault(fake_call *call);
 /* Remembers `error` as the thread's last one; returns it. */
 cudaError_t fake_remember(cudaError_t error);
 cudaError_t fake_last(bool clear);
 /* A stream, an event or memory that exists now, or no longer. */
 void fake_keep(void *made);
 void fake_drop(const void *made);
+
+void fake_spun(bool spun); /* a wait for an event: by a thread that spins? */
 
 /* What a failure of the simulated device is called here. */
 cudaError_t fake_translate(ofl_status status, cudaError_t state);
@@ -53,7 +65,8 @@ bool fake_is_device(ofl_device *device, const void *pointer);
 /* Leaves with the failure that is to happen in this call. */
 #define FAULT(call)                               \
     do {                                          \
-        cudaError_t fault_ = fake_fault(call);    \
+        static fake_call here_ = {.name = (call)}; \
+        cudaError_t fault_ = fake_fault(&here_);  \
         if (fault_ != cudaSuccess) return fault_; \
     } while (0)
 
@@ -61,6 +74,7 @@ bool fake_is_device(ofl_device *device, const void *pointer);
 int fakecuda_live(void);  /* how many there are */
 int fakecuda_fired(void); /* how many failures were injected */
 unsigned long fakecuda_calls(const char *call); /* how often it was called; "*": all that may fail */
+unsigned long fakecuda_spun(void); /* waits for events that keep a processor busy */
 uint64_t fakecuda_now_ns(void); /* device 0's clock */
 unsigned long fakecuda_hasty(void); /* frees of memory that a copy still used, streams destroyed with work in them (ofl_sim_hasty) */
 
