@@ -259,6 +259,48 @@ static void test_one_copy_a_block(void **state)
     ofl_plan_destroy(plan);
 }
 
+/* Opened and closed at once, in every tier, with the first copies in flight: what they use is freed only behind them. */
+static void test_closed_with_copies_in_flight(void **state)
+{
+    (void)state;
+    unsigned long hasty = fake_hasty != NULL ? fake_hasty() : 0;
+    for (int kept = 0; kept < TIERS_COUNT; kept++) {
+        job j = {.model = model_of((tiers)kept), .steps = 0};
+        j.plan = plan_of(j.model, (tiers)kept);
+        for (int i = 0; i < 4; i++) assert_ok(run(&j));
+        if (fake_live != NULL) assert_int_equal(fake_live(), 0);
+        if (fake_hasty != NULL) assert_int_equal(fake_hasty(), hasty);
+        ofl_plan_destroy(j.plan);
+    }
+}
+
+/* Each whole layer that is kept fewer is streamed instead, and the device's own count of its memory drops. */
+static void test_layers_that_are_not_kept_leave_the_device(void **state)
+{
+    (void)state;
+    uint64_t before = UINT64_MAX;
+    if (is_capped()) skip();
+    for (uint32_t kept = FIXTURE_BLOCKS; kept-- > 0;) {
+        fixture_case c = {.link = 2e9, .compute = 1e-9, .vram = 16u << 20, .whole_blocks = 1, .layers_kept = kept};
+        ofl_memory_info memory = {.struct_size = sizeof memory};
+        ofl_budget budget = {.struct_size = sizeof budget};
+        ofl_plan *plan;
+        ofl_device *device;
+        ofl_engine *engine;
+        assert_ok(fixture_plan_make(&c, in_memory.model, &plan));
+        assert_ok(ofl_plan_budget_get(plan, &budget));
+        assert_ok(ofl_device_open("cuda:0", &device));
+        assert_ok(ofl_engine_open(plan, in_memory.model, device, NULL, &engine));
+        assert_ok(ofl_device_memory_get(device, &memory));
+        assert_int_equal(memory.used_bytes, budget.resident_bytes + budget.ring_bytes);
+        assert_true(memory.used_bytes < before);
+        before = memory.used_bytes;
+        ofl_engine_close(engine);
+        ofl_device_close(device);
+        ofl_plan_destroy(plan);
+    }
+}
+
 static int cancel(void *context, uint64_t done, uint64_t total)
 {
     (void)done;
@@ -524,6 +566,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_any_order),
     cmocka_unit_test(test_steady_steps_call_nothing_else),
     cmocka_unit_test(test_one_copy_a_block),
+    cmocka_unit_test(test_closed_with_copies_in_flight),
+    cmocka_unit_test(test_layers_that_are_not_kept_leave_the_device),
     cmocka_unit_test(test_loading_can_be_cancelled),
     cmocka_unit_test(test_pinning_refused),
     cmocka_unit_test(test_ulimit_does_not_matter),
