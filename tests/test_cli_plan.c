@@ -129,7 +129,7 @@ static void the_json_has_every_key_of_the_contract(void **state)
         "stream.lower_bound_bytes_per_step", "kv.bytes_per_token", "kv.capacity_tokens", "kv.max_sequences_at_context",
         "forecast.sequences", "forecast.step_seconds", "forecast.link_seconds", "forecast.compute_seconds", "forecast.link_idle_seconds",
         "forecast.stall_seconds", "forecast.error_band_percent", "forecast.tokens_per_second", "forecast.bound", "forecast.knee_tokens",
-        "forecast.first_token_seconds", "forecast.by_sequences", "advice",
+        "forecast.first_token_seconds", "forecast.load_seconds", "forecast.by_sequences", "advice",
     };
     cJSON *tree = plan_json(SMALL_MACHINE " big.gguf");
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) (void)at(tree, paths[i]);

@@ -261,10 +261,11 @@ static const char *contradict(ofl_plan *plan, int kind)
     case 35: f->figures[OFL_FIGURE_LINK] *= 2; return "a link that was not planned with";
     case 36: plan->forecast.step.stall_seconds *= 0.5; return "stalls left out";
     case 37: plan->forecast.lower_bound_seconds /= 2; return "a bound that is too low";
+    case 38: plan->forecast.load_seconds /= 4; return "loaded before it is read";
     default: return NULL;
     }
 }
-enum { KINDS = 38, KINDS_OF_PLACEMENT = 18 };
+enum { KINDS = 39, KINDS_OF_PLACEMENT = 18 };
 
 static void test_every_contradiction_is_found(void **state)
 {

@@ -3,6 +3,8 @@
 
 #include "plan/plan_state.h"
 
+#include <math.h>
+
 /* Field case 110: 8 experts, 2 used: 2.00, 5.47, 8.00 of them are read at 1, 4 and 32 tokens. */
 static void test_distinct_experts(void **state)
 {
@@ -96,6 +98,31 @@ static void test_throughput_is_bounded_by_the_queue(void **state)
 
 /* First token: a prompt of context − 1 tokens in chunks; each chunk is a step, here one that the link binds. The experiment saw 2.19 s for
  * one. */
+/* What is kept is read, and page-locked meanwhile; what stays in the file is not read before it is needed. */
+static void test_loading(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(smol135m());
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 256};
+    ofl_machine *machine = test_machine(128 << 20, 4e9, 0, 10e9, 1e12, 0);
+    assert_ok(ofl_machine_set(machine, OFL_FIGURE_FILE, 1e9, OFL_SOURCE_GIVEN));
+    assert_ok(ofl_machine_set(machine, OFL_FIGURE_PINNING, 4e9, OFL_SOURCE_GIVEN));
+    planned p = plan_once(model, machine, &w);
+    double all = (double)(p.budget.device_bytes + p.budget.pinned_bytes);
+    assert_true(p.budget.device_bytes > 10000000 && p.budget.pinned_bytes > 10000000);
+    assert_true(fabs(p.forecast.load_seconds / (all / 1e9) - 1) < 1e-9); /* reading takes longer than page-locking beside it */
+    assert_ok(ofl_machine_set(machine, OFL_FIGURE_PINNING, 0.25e9, OFL_SOURCE_GIVEN));
+    p = plan_once(model, machine, &w);
+    double pinned = (double)p.budget.pinned_bytes / 0.25e9, resident = (double)p.budget.device_bytes / 1e9;
+    assert_true(fabs(p.forecast.load_seconds / (pinned + resident) - 1) < 1e-9);
+    assert_ok(ofl_machine_set(machine, OFL_FIGURE_HOST, 120e6, OFL_SOURCE_GIVEN));
+    assert_ok(ofl_machine_set(machine, OFL_FIGURE_PINNABLE, 120e6, OFL_SOURCE_GIVEN));
+    planned less = plan_once(model, machine, &w);
+    assert_true(less.budget.file_bytes > 0 && less.forecast.load_seconds < p.forecast.load_seconds);
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
 static void test_first_token(void **state)
 {
     (void)state;
@@ -388,6 +415,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_estimate_follows_the_live_context),
     cmocka_unit_test(test_knee),
     cmocka_unit_test(test_throughput_is_bounded_by_the_queue),
+    cmocka_unit_test(test_loading),
     cmocka_unit_test(test_first_token),
     cmocka_unit_test(test_head_computes_by_logits_rows),
     cmocka_unit_test(test_rows_by_sequences),

@@ -55,7 +55,7 @@ static const char *const contract_keys[] = {
     "units.0.tensors.0.tier", "stream.bytes_per_step", "stream.copies_per_step", "stream.lower_bound_bytes_per_step",
     "kv.bytes_per_token", "kv.capacity_tokens", "kv.max_sequences_at_context", "forecast.sequences", "forecast.step_seconds",
     "forecast.link_seconds", "forecast.compute_seconds", "forecast.link_idle_seconds", "forecast.stall_seconds",
-    "forecast.error_band_percent", "forecast.tokens_per_second", "forecast.bound", "forecast.knee_tokens", "forecast.first_token_seconds",
+    "forecast.error_band_percent", "forecast.tokens_per_second", "forecast.bound", "forecast.knee_tokens", "forecast.first_token_seconds", "forecast.load_seconds",
     "forecast.by_sequences.0.sequences", "forecast.by_sequences.0.step_seconds", "forecast.by_sequences.0.tokens_per_second", "advice",
     "lookups.0.name",
 };

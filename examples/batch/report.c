@@ -68,6 +68,7 @@ static void put_times(writer *w, cJSON *root, const report *r)
     number(w, "step_seconds", ratio(r->forecast.seconds, (double)r->forecast.steps));
     number(w, "tokens_per_second", r->forecast.tokens_per_second);
     number(w, "error_band_percent", r->error_band_percent);
+    number(w, "load_seconds", r->load_forecast_seconds);
     group(w, root, "estimated");
     text(w, "made", "by the plan alone, for the steps that ran");
     number(w, "seconds", t->estimated_seconds);
@@ -78,6 +79,7 @@ static void put_times(writer *w, cJSON *root, const report *r)
     number(w, "seconds", t->seconds);
     number(w, "step_seconds", ratio(t->seconds, (double)t->steps));
     number(w, "sync_seconds", t->sync_seconds);
+    number(w, "load_seconds", r->load_seconds);
     number(w, "tokens_per_second", ratio((double)t->completion_tokens, t->seconds + t->sync_seconds));
     number(w, "bound_step_seconds", ratio(r->figures.bound_seconds, (double)t->steps));
     number(w, "wait_seconds", r->figures.wait_seconds);
@@ -184,6 +186,7 @@ void report_print_forecast(const report *r)
     printf("forecast  %" PRIu64 " steps of %s, %.1f tokens/s, at most %s (±%.0f %%)%s\n", f->steps,
            cli_show_seconds(step, ratio(f->seconds, (double)f->steps)), f->tokens_per_second, cli_show_seconds(all, f->seconds),
            r->error_band_percent, r->figures.simulated ? ", on a simulated device" : "");
+    printf("loading   about %s before the first step\n", cli_show_seconds(step, r->load_forecast_seconds));
 }
 
 void report_print(const report *r)
@@ -193,6 +196,7 @@ void report_print(const report *r)
     printf("%" PRIu64 " answered, %" PRIu64 " failed, %" PRIu64 " done earlier, of %" PRIu64 " requests: %s\n", t->answered, t->failed, t->skipped,
            t->requests, r->output);
     if (t->steps == 0) return;
+    printf("loading   forecast about %s, measured %s\n", cli_show_seconds(a, r->load_forecast_seconds), cli_show_seconds(b, r->load_seconds));
     printf("step      forecast %s, measured %s (%+.1f %%)%s\n", cli_show_seconds(a, t->estimated_seconds / (double)t->steps),
            cli_show_seconds(b, t->seconds / (double)t->steps), report_error_percent(r), r->figures.simulated ? ", simulated device" : "");
     printf("tokens/s  forecast %.1f, measured %.1f; %" PRIu64 " tokens in %" PRIu64 " steps, %s\n", ratio((double)t->completion_tokens, t->estimated_seconds),

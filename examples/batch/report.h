@@ -11,6 +11,7 @@ typedef struct report {
     health health;
     ofl_front_forecast forecast; /* made before the first step; every request is taken to make all its tokens */
     double error_band_percent;
+    double load_forecast_seconds, load_seconds; /* of the weights, before the first step; measured on the device's clock */
     backend_figures figures;
 } report;
 

@@ -197,6 +197,7 @@ static ofl_status look_ahead(run *r)
     if (status == OFL_OK) status = ofl_plan_forecast_get(r->job.plan, &planned);
     if (status != OFL_OK) return app_forward(status);
     r->report.error_band_percent = r->job.health.band = planned.error_band_percent;
+    r->report.load_forecast_seconds = planned.load_seconds;
     return OFL_OK;
 }
 
@@ -221,9 +222,11 @@ static void may_leave(const run *r, bool may)
 
 static ofl_status load(run *r)
 {
+    double began = r->model->now(r->model->context);
     may_leave(r, true);
     ofl_status status = job_load(&r->job);
     may_leave(r, false);
+    r->report.load_seconds = r->model->now(r->model->context) - began;
     if (status == OFL_OK && r->job.totals.down_count > 0) status = look_ahead(r); /* by the plan that there is now */
     progress_restart(&r->progress, r->model->now(r->model->context));
     return status;

@@ -325,7 +325,11 @@ static ofl_status load(void *context)
 {
     setup *s = context;
     ofl_engine_options options = {.struct_size = sizeof options, .progress = show_load, .message = show_message, .context = s};
-    ofl_status status = ofl_engine_open(s->plan, s->model, s->device, &options, &s->engine);
+    ofl_forecast planned = {.struct_size = sizeof planned};
+    char about[32];
+    ofl_status status = ofl_plan_forecast_get(s->plan, &planned);
+    if (status == OFL_OK && !s->options->no_progress) say(s, "loading: about %s\n", cli_show_seconds(about, planned.load_seconds));
+    if (status == OFL_OK) status = ofl_engine_open(s->plan, s->model, s->device, &options, &s->engine);
     if (status != OFL_OK) return app_forward(status);
     status = forward_open(s->model, s->plan, s->engine, s->device, (uint32_t)s->options->threads, &s->forward);
     if (status == OFL_OK) ofl_engine_stats_reset(s->engine);

@@ -159,6 +159,9 @@ typedef struct ofl_forecast {
     uint32_t link_bound;
     /* max((W − V) / B, C): all memory for weights, no ring, no start costs; B the link's rate, or the filling's (above); C the compute */
     double lower_bound_seconds;
+    /* Before the first step: all but what stays in the file is read once, at FILE (at LINK_PAGEABLE from the caller's memory), while what
+     * is to be pinned is page-locked, at PINNING; last the residents. */
+    double load_seconds;
 } ofl_forecast;
 
 /* The forecast for another number of sequences, planned anew for it. */

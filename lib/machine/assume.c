@@ -28,6 +28,8 @@ static const assumption assumptions[] = {
     {OFL_FIGURE_COPY_START, 5e-6, 0, OFL_FIGURE_COUNT},
     /* Between a SATA disk (0.5) and an NVMe one (3 and more). */
     {OFL_FIGURE_FILE, 1e9, 1e9, OFL_FIGURE_COUNT},
+    /* 0.1 to 0.6 seconds a gigabyte have been reported. */
+    {OFL_FIGURE_PINNING, 4e9, 4e9, OFL_FIGURE_COUNT},
     /* What a 12 GB card of 360 GB/s reaches; two processor cores. */
     {OFL_FIGURE_DEVICE_BANDWIDTH, 300e9, 10e9, OFL_FIGURE_COUNT},
     /* What the same card reaches in bf16 products; two processor cores. */

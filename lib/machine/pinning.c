@@ -6,12 +6,14 @@
 
 #define FIRST_BYTES (UINT64_C(64) << 20)
 #define LEAST_BYTES (UINT64_C(64) << 10)
+#define LEAST_TIMED (UINT64_C(16) << 20)
 #define MOST_PIECES 48u
 
 typedef struct pieces {
     void *memory[MOST_PIECES];
     uint32_t count;
     uint64_t bytes;
+    double seconds; /* that they took */
     bool refused;
 } pieces;
 
@@ -31,6 +33,7 @@ static ofl_status take_pieces(ofl_device *device, uint64_t most, double seconds,
         p->refused = p->refused || status != OFL_OK;
         next = ofl_min_u64(p->refused ? next / 2 : p->bytes, most - p->bytes) / LEAST_BYTES * LEAST_BYTES;
         double spent = (double)(ofl_device_now_ns(device) - start) * 1e-9, per_byte = p->bytes > 0 ? spent / (double)p->bytes : 0;
+        p->seconds = spent;
         if (spent + per_byte * (double)next > seconds) break;
     }
     return OFL_OK;
@@ -67,6 +70,9 @@ ofl_status ofl_probe_pinning(ofl_device *device, uint64_t held, uint64_t most, d
     for (uint32_t i = 0; i < p.count; i++) ofl_device_host_free(device, p.memory[i]);
     if (status != OFL_OK) return status;
     machine->link.pinned_bytes = held + p.bytes;
+    if (p.seconds > 0 && p.bytes >= LEAST_TIMED) /* the virtual clock does not see it */
+        status = ofl_machine_set(machine, OFL_FIGURE_PINNING, (double)p.bytes / p.seconds, OFL_SOURCE_MEASURED);
+    if (status != OFL_OK) return status;
     return p.refused ? judge(device, held + p.bytes, machine) : OFL_OK;
 }
 

@@ -6,7 +6,7 @@
 
 /* Page-locks up to `most` bytes in all, in growing steps, on top of `held` that are page-locked already, and gives them back. No step is
  * begun that would end later than `seconds` from now on the device's clock, at the pace so far. A refusal sets PINNABLE as measured and is
- * no failure; without one it stays as it was. A note, or link.pinned_bytes, says what was tried. */
+ * no failure; without one it stays as it was. What it took is PINNING. A note, or link.pinned_bytes, says what was tried. */
 ofl_status ofl_probe_pinning(ofl_device *device, uint64_t held, uint64_t most, double seconds, ofl_machine *machine);
 
 /* By the kernel's release. There Windows' driver charges page-locked memory to the card and moves to host memory what does not fit, without

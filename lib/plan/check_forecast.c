@@ -307,6 +307,21 @@ static ofl_status check_bound(const ofl_checking *c)
     return OFL_OK;
 }
 
+/* Not before all is page-locked, and not after all is page-locked and read, one after the other, at the slower rate. */
+static ofl_status check_load_time(const ofl_checking *c)
+{
+    const ofl_plan_facts *facts = &c->plan->facts;
+    const ofl_budget *b = &c->plan->draft.budget;
+    double pageable = figure_or(facts, OFL_FIGURE_LINK_PAGEABLE, facts->figures[OFL_FIGURE_LINK]);
+    double file = figure_or(facts, OFL_FIGURE_FILE, pageable), pinning = figure_or(facts, OFL_FIGURE_PINNING, INFINITY);
+    double pin = (double)b->pinned_bytes / pinning, bytes = (double)(b->device_bytes + b->pinned_bytes + b->pageable_bytes);
+    double least = fmax(pin, bytes / fmax(file, pageable)), most = pin + bytes / fmin(file, pageable);
+    double told = c->plan->forecast.load_seconds;
+    return told >= least * (1 - SAME) && told <= most * (1 + SAME)
+               ? OFL_OK
+               : ofl_check_wrong(c, "the time to load is not that of reading and page-locking");
+}
+
 ofl_status ofl_check_forecast(const ofl_checking *c)
 {
     const ofl_forecast *f = &c->plan->forecast;
@@ -325,5 +340,6 @@ ofl_status ofl_check_forecast(const ofl_checking *c)
     ofl_status status = check_bound(c);
     if (status == OFL_OK) status = check_knee(c);
     if (status == OFL_OK) status = check_first_token(c);
+    if (status == OFL_OK) status = check_load_time(c);
     return status == OFL_OK ? check_forecast_rows(c) : status;
 }

@@ -100,6 +100,15 @@ static ofl_status first_token(const ofl_plan_facts *facts, const ofl_plan_draft 
     return OFL_OK;
 }
 
+/* The engine page-locks block after block and reads each into its place meanwhile; residents pass through when that is done. */
+static double load_seconds(const ofl_plan_facts *facts, const ofl_budget *b)
+{
+    double rate = ofl_plan_fill_rate(facts, facts->in_memory ? OFL_TIER_PAGEABLE : OFL_TIER_FILE), resident = (double)b->device_bytes / rate;
+    double read = (double)(b->pinned_bytes + b->pageable_bytes) / rate;
+    bool known = facts->sources[OFL_FIGURE_PINNING] != OFL_SOURCE_NONE;
+    return ofl_larger(read, known ? (double)b->pinned_bytes / facts->figures[OFL_FIGURE_PINNING] : 0) + resident;
+}
+
 ofl_status ofl_plan_forecast_make(const ofl_plan_search *search, ofl_plan *plan)
 {
     const ofl_plan_draft *draft = &plan->draft;
@@ -109,6 +118,7 @@ ofl_status ofl_plan_forecast_make(const ofl_plan_search *search, ofl_plan *plan)
     f.knee_tokens = knee(&plan->facts, draft);
     f.link_bound = draft->step.link_seconds > draft->step.compute_seconds;
     f.lower_bound_seconds = ofl_plan_lower_bound(&plan->facts, draft);
+    f.load_seconds = load_seconds(&plan->facts, &draft->budget);
     ofl_status status = first_token(&plan->facts, draft, &f.first_token_seconds);
     plan->forecast = f;
     if (status == OFL_OK) status = ofl_plan_tell_bound(plan);

@@ -245,6 +245,7 @@ static void read_forecast(reader *r)
     f->link_bound = strcmp(ofl_read_string(&r->json, o, "bound"), "link") == 0;
     f->knee_tokens = cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(o, "knee_tokens")) ? 0 : ofl_read_size(&r->json, o, "knee_tokens");
     f->first_token_seconds = ofl_read_real(&r->json, o, "first_token_seconds");
+    f->load_seconds = ofl_read_real(&r->json, o, "load_seconds");
     f->lower_bound_seconds = ofl_read_real(&r->json, o, "lower_bound_seconds");
     plan->above_bound_why = ofl_read_text(&r->json, o, "above_bound_why");
     plan->draft.step = f->step;

@@ -34,6 +34,7 @@ typedef struct ofl_plan_facts {
     char *model_name, *architecture, *device, *names;
     char model_identity[OFL_SHA256_HEX], machine_identity[OFL_SHA256_HEX];
     bool simulated;
+    bool in_memory; /* the model's bytes are the caller's; not known of a plan read back */
     ofl_model_shape shape;
     ofl_plan_tensor *tensors;
     uint64_t tensor_count;

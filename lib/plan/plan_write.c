@@ -273,6 +273,7 @@ static void write_forecast(ofl_json_text *t, const ofl_plan *plan)
     if (f->knee_tokens != 0) ofl_json_put_u64(t, "knee_tokens", f->knee_tokens);
     else ofl_json_put_null(t, "knee_tokens");
     ofl_json_put_double(t, "first_token_seconds", f->first_token_seconds);
+    ofl_json_put_double(t, "load_seconds", f->load_seconds);
     ofl_json_put_double(t, "lower_bound_seconds", f->lower_bound_seconds);
     ofl_json_put_double(t, "above_bound_percent", 100 * ofl_plan_above_bound(f));
     ofl_json_put_string(t, "above_bound_why", ofl_plan_above_bound_why(plan));
