@@ -131,7 +131,7 @@ static void print_forecast(const page *p, const facts *f)
     show_wrapped(label, words);
     printf("lower bound  %s a step: no layout in this memory can be faster\n", cli_show_seconds(bound, c->lower_bound_seconds));
     if (*ofl_plan_above_bound_why(p->plan) != '\0') show_wrapped("             ", ofl_plan_above_bound_why(p->plan));
-    printf("loading      about %s, once, before the first step: what is kept in memory is read and page-locked\n",
+    printf("loading      about %s, once: what is kept in memory is read and page-locked\n",
            cli_show_seconds(bound, c->load_seconds));
     printf("first token  %s after a prompt that fills the context of %s tokens\n", cli_show_seconds(first, c->first_token_seconds),
            cli_show_count(context, f->settings.context_tokens));
