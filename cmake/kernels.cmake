@@ -6,6 +6,18 @@ elseif(OFLOAD_CUDA STREQUAL "ON")
   message(FATAL_ERROR "OFLOAD_CUDA=ON, but the toolkit has no compiler (nvcc) for the programs' kernels; add it, or -DOFLOAD_BUILD_PROGRAMS=OFF")
 endif()
 
+# Products are cuBLAS's: shared, or static where the runtime is and the toolkit has it so.
+set(OFLOAD_CUBLAS CUDA::cublas)
+if(OFLOAD_CUDA_STATIC AND TARGET CUDA::cublas_static)
+  set(OFLOAD_CUBLAS CUDA::cublas_static)
+endif()
+if(OFLOAD_HAVE_KERNELS AND NOT TARGET ${OFLOAD_CUBLAS})
+  if(OFLOAD_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "OFLOAD_CUDA=ON, but the toolkit has no cuBLAS for the programs' products; add it, or -DOFLOAD_BUILD_PROGRAMS=OFF")
+  endif()
+  set(OFLOAD_HAVE_KERNELS OFF)
+endif()
+
 # Of the architectures that matter, those that this toolkit knows.
 function(ofload_known_architectures out)
   execute_process(COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} --list-gpu-arch OUTPUT_VARIABLE listed ERROR_QUIET)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "batch/batch_options.h"
+#include "batch/forward.h"
 #include "batch/merge.h"
 #include "batch/setup.h"
 #include "batch/signals.h"
@@ -46,6 +47,9 @@ int main(int argc, char **argv)
     if (status == OFL_END) return exit_status;
     if (status != OFL_OK) return cli_complain(program, status);
     signals_install();
+#ifdef OFLOAD_BATCH_CUDA
+    forward_use(&forward_cuda);
+#endif
     status = run(&options, &exit_status);
     if (status == OFL_OK) return exit_status;
     exit_status = cli_complain(program, status);

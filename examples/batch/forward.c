@@ -2,15 +2,24 @@
 
 #include "common/app_error.h"
 
+static const forward_kind *on_gpu; /* NULL: none */
+
+void forward_use(const forward_kind *kind) { on_gpu = kind; }
+
 ofl_status forward_choose(const ofl_device *device, const forward_kind **out)
 {
     ofl_device_info info = {.struct_size = sizeof info};
     if (ofl_device_info_get(device, &info) != OFL_OK) return app_forward(ofl_diagnostic_get()->status);
-    if (!info.host_readable)
+    if (info.host_readable) {
+        *out = &forward_cpu;
+        return OFL_OK;
+    }
+    if (on_gpu == NULL)
         return app_fail(OFL_ERROR_UNSUPPORTED,
-                        "forward pass: %s keeps its memory to itself and this driver computes on the CPU; use a simulated device (sim:…)",
+                        "%s: this program was built without a CUDA compiler and computes on the CPU alone, which cannot read that device's memory; "
+                        "build it where nvcc is, or use a simulated device (sim:…)",
                         info.spec);
-    *out = &forward_cpu;
+    *out = on_gpu;
     return OFL_OK;
 }
 

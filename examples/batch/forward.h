@@ -28,6 +28,8 @@ typedef struct forward_measure_job {
 typedef struct forward_kind {
     const char *name;       /* "CPU", "CUDA" */
     bool chooses_on_device; /* tokens are chosen within a step's compute: no host time for each row */
+    /* What the plan has to count for it: fills workspace_bytes in. NULL: nothing. */
+    ofl_status (*workload)(const ofl_model *model, ofl_workload *w);
     /* OFL_ERROR_UNSUPPORTED: what it cannot do of what kv_supports allows. NULL: it can do all. */
     ofl_status (*supports)(ofl_compute_type compute_type, ofl_kv_type kv_type, uint32_t head_dim);
     ofl_status (*open)(const ofl_model *model, const ofl_plan *plan, ofl_engine *engine, ofl_device *device, uint32_t threads, forward **out);
@@ -43,7 +45,9 @@ struct forward { /* what each back end's own begins with */
     const forward_kind *kind;
 };
 
-extern const forward_kind forward_cpu;
+extern const forward_kind forward_cpu, forward_cuda; /* the second: in programs that link ofload_batch_cuda */
+/* What computes on a device whose memory the host cannot read: said once, by a program that has it. */
+void forward_use(const forward_kind *kind);
 /* OFL_ERROR_UNSUPPORTED: nothing in this program computes on it. */
 ofl_status forward_choose(const ofl_device *device, const forward_kind **out);
 

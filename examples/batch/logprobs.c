@@ -21,10 +21,11 @@ static softmax normalise(const float *logits, uint32_t usable)
     return s;
 }
 
-static float value_of(const softmax *s, float logit)
+logprob logprob_of(int32_t id, float logit, double best, double log_sum)
 {
-    double value = (double)logit - s->best - s->log_sum;
-    return isfinite(value) && value > (double)LOGPROBS_NONE ? (float)value + 0.0f : LOGPROBS_NONE; /* + 0: no −0 */
+    double value = (double)logit - best - log_sum;
+    bool none = id < 0 || !isfinite(value) || value <= (double)LOGPROBS_NONE;
+    return (logprob){id, none ? LOGPROBS_NONE : (float)value + 0.0f}; /* + 0: no −0 */
 }
 
 /* The likeliest ids, best first, the lower id among equals. */
@@ -45,7 +46,7 @@ void logprobs_of(const float *logits, uint32_t usable, int32_t chosen, uint32_t 
     softmax s = normalise(logits, usable);
     out[0] = (logprob){chosen, logits[chosen]};
     take_top(out + 1, top, logits, usable);
-    for (uint32_t i = 0; i <= top; i++) out[i].value = value_of(&s, out[i].value);
+    for (uint32_t i = 0; i <= top; i++) out[i] = logprob_of(out[i].id, out[i].value, s.best, s.log_sum);
 }
 
 bool logprobs_add(logprob_list *list, const logprob *entries)

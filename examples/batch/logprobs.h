@@ -26,6 +26,8 @@ typedef struct token_text { /* where the bytes of an id are */
     void *context;
 } token_text;
 
+/* Of an id: its logit, the largest logit, and ln Σ e^(logit − largest) over all ids. id −1: none. */
+logprob logprob_of(int32_t id, float logit, double best, double log_sum);
 /* 1 + top entries of a token chosen from these logits, of which only the first `usable` count. */
 void logprobs_of(const float *logits, uint32_t usable, int32_t chosen, uint32_t top, logprob *out);
 /* A token's 1 + list->top entries. false: out of memory. */

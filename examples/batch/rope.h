@@ -16,6 +16,8 @@ typedef struct rope {
 /* factors: what a rope factors tensor divides the frequencies by (dim / 2 of them), or NULL. OFL_ERROR_UNSUPPORTED names what it does not
  * know. */
 ofl_status rope_init(rope *r, const ofl_model_shape *shape, const float *factors);
+/* With the factors that a model may bring as a tensor (GGUF). */
+ofl_status rope_open(rope *r, const ofl_model *model, const ofl_model_shape *shape);
 /* dim / 2 cosines, then dim / 2 sines. */
 void rope_table(const rope *r, uint32_t position, float *table);
 /* Turns the first dim elements of `heads` heads, head_dim apart. */

@@ -106,17 +106,22 @@ static ofl_status choose_kind(setup *s)
     return status == OFL_OK && s->kind->supports != NULL ? s->kind->supports(s->compute_type, s->kv_type, s->head_dim) : status;
 }
 
-/* The machine, measured or read. The device is opened anew behind it, so that its peak is that of the run and not of the probe. */
+/* Its peak is that of the run then, and not of what was measured before it. */
+static ofl_status open_device_anew(setup *s)
+{
+    ofl_device_close(s->device);
+    s->device = NULL;
+    return open_device(s);
+}
+
+/* The machine, measured or read. */
 static ofl_status open_machine(setup *s)
 {
     ofl_status status = open_device(s);
     if (status == OFL_OK) status = choose_kind(s);
     if (status == OFL_OK) status = plan_options_machine(&s->options->plan, s->device, &s->machine);
     for (uint32_t i = 0; i < ofl_machine_note_count(s->machine); i++) say(s, "note: %s\n", ofl_machine_note(s->machine, i));
-    if (status != OFL_OK) return status;
-    ofl_device_close(s->device);
-    s->device = NULL;
-    return open_device(s);
+    return status == OFL_OK ? open_device_anew(s) : status;
 }
 
 /* Seconds to pick one token from a row of logits like this model's. */
@@ -141,6 +146,20 @@ static ofl_status time_sampler(const setup *s, double temperature, double *out)
     return OFL_OK;
 }
 
+static uint64_t free_bytes(const setup *s)
+{
+    ofl_memory_info memory = {.struct_size = sizeof memory};
+    return ofl_device_memory_get(s->device, &memory) == OFL_OK ? memory.free_bytes : 0;
+}
+
+/* What computes has loaded libraries and kernels when it has run once; they stay, beside the driver's own. */
+static void count_libraries(setup *s, uint64_t bytes)
+{
+    ofl_source source = OFL_SOURCE_ASSUMED;
+    double driver = ofl_machine_get(s->machine, OFL_FIGURE_RUNTIME, &source);
+    if (source != OFL_SOURCE_GIVEN) (void)ofl_machine_set(s->machine, OFL_FIGURE_RUNTIME, driver + (double)bytes, OFL_SOURCE_MEASURED);
+}
+
 /* The compute of this machine on this model, measured; the plan's forecast rests on it. */
 static ofl_status measure_compute(setup *s, ofl_workload *w)
 {
@@ -151,9 +170,13 @@ static ofl_status measure_compute(setup *s, ofl_workload *w)
     forward_measure_job job = {.model = s->model, .device = s->device, .compute_type = s->compute_type, .kv_type = w->kv_type,
                                .threads = (uint32_t)s->options->threads, .max_tokens = sequences + chunk, .max_rows = sequences};
     double began = seconds_now();
+    uint64_t before = free_bytes(s), after;
     s->figures.struct_size = sizeof s->figures;
     ofl_status status = forward_measure(&job, &s->figures);
+    if (status == OFL_OK) status = open_device_anew(s);
     if (status != OFL_OK) return status;
+    after = free_bytes(s);
+    if (after < before) count_libraries(s, before - after);
     ofl_compute_use(&s->figures, w);
     say(s, "measured this machine's compute for this model in %.1f s\n", seconds_now() - began);
     return OFL_OK;
@@ -239,6 +262,7 @@ static ofl_status plan(void *context, const backend_load *load, const ofl_plan *
     if (status == OFL_OK && s->plan == NULL) {
         status = plan_options_workload(&s->options->plan, w);
         w->compute_type = s->compute_type;
+        if (status == OFL_OK && s->kind->workload != NULL) status = s->kind->workload(s->model, w);
         if (w->objective == OFL_THROUGHPUT) w->queue_length = load->requests;
         if (status == OFL_OK) status = measure_compute(s, w);
         if (status == OFL_OK) status = measure_sampling(s, w, load);

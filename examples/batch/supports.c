@@ -1,5 +1,6 @@
 #include "batch/supports.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "batch/cpu/expand.h"
@@ -22,6 +23,19 @@ uint32_t tensor_of_tokens(const ofl_model *model, const ofl_model_shape *shape)
     uint32_t index;
     if (ofl_model_tensor_find(model, OFL_BLOCK_INPUT, OFL_ROLE_EMBEDDING, &index) == OFL_OK) return index;
     return tensor_of(model, shape->block_count, OFL_ROLE_OUTPUT);
+}
+
+ofl_status tensors_in_order(const ofl_model *model, const ofl_model_shape *shape, uint32_t **out, uint32_t *count_out)
+{
+    uint32_t *tensors = calloc((size_t)shape->block_count * 7 + 1, sizeof *tensors), count = 0;
+    if (tensors == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "forward pass: out of host memory; free some");
+    for (uint32_t b = 0; b < shape->block_count; b++) {
+        for (uint32_t i = 0; i < 7; i++) tensors[count++] = tensor_of(model, b, block_matrices[i]);
+    }
+    tensors[count++] = tensor_of(model, shape->block_count, OFL_ROLE_OUTPUT);
+    *out = tensors;
+    *count_out = count;
+    return OFL_OK;
 }
 
 void matrix_size(const ofl_model_shape *s, ofl_tensor_role role, uint64_t *rows_out, uint64_t *columns_out)

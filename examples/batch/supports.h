@@ -13,6 +13,8 @@ uint32_t tensor_of_tokens(const ofl_model *model, const ofl_model_shape *shape);
 
 /* A block's matrices in the order in which they are read. */
 extern const ofl_tensor_role block_matrices[7];
+/* The matrices of a step in the order in which they are read, the head last. *out: the caller's, to free. */
+ofl_status tensors_in_order(const ofl_model *model, const ofl_model_shape *shape, uint32_t **out, uint32_t *count_out);
 /* Rows and columns that a matrix with this role has. */
 void matrix_size(const ofl_model_shape *shape, ofl_tensor_role role, uint64_t *rows_out, uint64_t *columns_out);
 

@@ -24,6 +24,8 @@ struct weights {
     uint32_t held; /* unit, or NO_UNIT */
     ofl_view view;
     uint64_t waited_ns;
+    void (*mark)(void *context, bool after); /* NULL: nobody watches */
+    void *mark_context;
     const weights_held *memory; /* not NULL: instead of engine and plan */
 };
 
@@ -117,6 +119,12 @@ void weights_rewind(weights *w)
     w->waited_ns = 0;
 }
 
+void weights_watch(weights *w, void (*mark)(void *context, bool after), void *context)
+{
+    w->mark = mark;
+    w->mark_context = context;
+}
+
 uint64_t weights_waited_ns(const weights *w) { return w->waited_ns; }
 
 static ofl_status let_go(weights *w)
@@ -130,6 +138,13 @@ static ofl_status let_go(weights *w)
 
 void weights_abandon(weights *w) { (void)let_go(w); }
 
+static void mark(const weights *w, uint32_t unit, bool after)
+{
+    ofl_unit planned = {.struct_size = sizeof planned};
+    if (w->mark == NULL || ofl_plan_unit_get(w->plan, unit, &planned) != OFL_OK || planned.piece_bytes == 0) return;
+    w->mark(w->mark_context, after);
+}
+
 static ofl_status hold(weights *w, uint32_t unit)
 {
     if (w->held == unit) return OFL_OK;
@@ -137,7 +152,9 @@ static ofl_status hold(weights *w, uint32_t unit)
     if (status != OFL_OK) return status;
     uint64_t before = ofl_device_now_ns(w->device);
     w->view = (ofl_view){.struct_size = sizeof w->view};
+    mark(w, unit, false);
     status = ofl_engine_acquire(w->engine, unit, w->stream, &w->view);
+    mark(w, unit, true);
     w->waited_ns += ofl_device_now_ns(w->device) - before;
     if (status != OFL_OK) return app_forward(status);
     w->held = unit;
@@ -215,12 +232,13 @@ static ofl_status vector_in_memory(const weights *w, uint32_t tensor, const void
     return app_fail(OFL_ERROR_INTERNAL, "weights: tensor %u is not held", tensor);
 }
 
-static ofl_status vector_of_engine(weights *w, uint32_t tensor, const void **out)
+static ofl_status vector_of_engine(weights *w, uint32_t tensor, const void **out, bool *stays_out)
 {
     ofl_slice slice = {.struct_size = sizeof slice};
     const ofl_view_slice *seen;
     uint32_t first, count;
     ofl_status status = ofl_engine_resident(w->engine, tensor, out);
+    *stays_out = status == OFL_OK;
     if (status != OFL_ERROR_NOT_FOUND) return status == OFL_OK ? OFL_OK : app_forward(status);
     status = ofl_plan_tensor_slices(w->plan, tensor, &first, &count);
     if (status == OFL_OK) status = ofl_plan_slice_get(w->plan, first, &slice);
@@ -235,9 +253,10 @@ ofl_status weights_vector(weights *w, uint32_t tensor, weight_vector *out)
 {
     ofl_tensor_info info = {.struct_size = sizeof info};
     const void *data = NULL;
+    bool stays = true;
     ofl_status status = ofl_model_tensor_get(w->model, tensor, &info);
     if (status != OFL_OK) return app_forward(status);
-    status = w->memory != NULL ? vector_in_memory(w, tensor, &data) : vector_of_engine(w, tensor, &data);
-    if (status == OFL_OK) *out = (weight_vector){data, info.dtype, info.elements};
+    status = w->memory != NULL ? vector_in_memory(w, tensor, &data) : vector_of_engine(w, tensor, &data, &stays);
+    if (status == OFL_OK) *out = (weight_vector){data, info.dtype, info.elements, stays};
     return status;
 }

@@ -21,6 +21,7 @@ typedef struct weight_vector { /* a norm, a bias, as stored; of a unit that is s
     const void *data;
     ofl_dtype dtype;
     uint64_t elements;
+    bool stays; /* where it is, for good */
 } weight_vector;
 
 /* tensors: the matrices in the order in which every step reads them. stream: whose work reads them; NULL: the calling thread. */
@@ -43,6 +44,8 @@ ofl_status weights_next(weights *w, weight_part *out);
 ofl_status weights_done(weights *w);
 /* Of a unit that is streamed whole, that unit is held then. */
 ofl_status weights_vector(weights *w, uint32_t tensor, weight_vector *out);
+/* Calls mark(context, false) before and mark(context, true) after each acquire of a unit of which something is streamed. */
+void weights_watch(weights *w, void (*mark)(void *context, bool after), void *context);
 /* After a failure: lets go of what is held. */
 void weights_abandon(weights *w);
 /* Nanoseconds spent in acquire since the last rewind. */

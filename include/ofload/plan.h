@@ -63,6 +63,8 @@ typedef struct ofl_workload {
     /* With attention_seconds_per_kv_token. A step counts as many decoding tokens as rows of logits, and its context evenly by tokens. */
     double prefill_attention_seconds_per_kv_token; /* of tokens that share a sequence, and its keys and values; 0: as those that decode */
     double host_seconds_per_row;   /* as host_seconds_per_step, for each row of logits: sampling */
+    uint64_t workspace_bytes;      /* device memory of the caller's own beside what ofl_activation_bytes counts, as a library of products
+                                      needs; becomes part of the budget's workspace */
 } ofl_workload;
 
 typedef struct ofl_budget {
@@ -76,7 +78,7 @@ typedef struct ofl_budget {
     uint64_t runtime_bytes;
     uint64_t headroom_bytes;
     uint64_t logits_bytes;
-    uint64_t workspace_bytes;
+    uint64_t workspace_bytes;  /* with the caller's own */
     uint64_t device_bytes, pinned_bytes, pageable_bytes, file_bytes; /* tiers, without alignment */
     uint64_t stream_bytes_per_step;
     uint64_t stream_copies_per_step;
@@ -100,6 +102,7 @@ typedef struct ofl_plan_settings { /* the workload with every choice made */
     uint64_t kv_bytes_per_token;
     uint64_t kv_bytes_per_sequence; /* at the planned context, with recurrent state */
     uint32_t max_sequences;      /* at the planned context */
+    uint64_t workspace_bytes;    /* the caller's own, of the budget's workspace */
 } ofl_plan_settings;
 
 typedef struct ofl_slice {

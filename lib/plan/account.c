@@ -79,7 +79,8 @@ ofl_status ofl_plan_account(const ofl_plan_facts *facts, const ofl_plan_settings
     ofl_status status = ofl_activation_bytes(&facts->shape, settings->compute_type, settings->tokens_per_step_cap, settings->sequences,
                                              workspace_elements, &hidden, &b.logits_bytes, &b.workspace_bytes);
     if (status != OFL_OK) return status;
-    bool good = product(settings->sequences, settings->kv_bytes_per_sequence, &b.kv_bytes) &&
+    bool good = sum(&b.workspace_bytes, (uint64_t[]){b.workspace_bytes, settings->workspace_bytes}, 2) &&
+                product(settings->sequences, settings->kv_bytes_per_sequence, &b.kv_bytes) &&
                 sum(&b.activation_bytes, (uint64_t[]){hidden, b.logits_bytes, b.workspace_bytes}, 3) &&
                 sum(&b.total_bytes, (uint64_t[]){b.kv_bytes, b.activation_bytes, b.runtime_bytes, b.headroom_bytes}, 4);
     if (!good)

@@ -128,6 +128,7 @@ ofl_status ofl_check_activations(const ofl_checking *c)
     ofl_status status = ofl_activation_bytes(&c->plan->facts.shape, s->compute_type, s->tokens_per_step_cap, s->sequences, 0, &hidden,
                                              &logits, &workspace);
     if (status != OFL_OK) return status;
+    if (!ofl_add_u64(workspace, s->workspace_bytes, &workspace)) workspace = UINT64_MAX;
     if (logits != b->logits_bytes || b->workspace_bytes < workspace || b->activation_bytes < b->workspace_bytes ||
         b->activation_bytes - b->workspace_bytes != hidden + logits)
         return ofl_check_wrong(c, "the activation bytes are not those of the largest step");

@@ -134,6 +134,7 @@ ofl_status ofl_check_workspace(const ofl_checking *c)
     }
     ofl_status status = ofl_activation_bytes(&plan->facts.shape, s->compute_type, s->tokens_per_step_cap, s->sequences, elements, &hidden,
                                              &logits, &workspace);
+    if (status == OFL_OK && !ofl_add_u64(workspace, s->workspace_bytes, &workspace)) workspace = UINT64_MAX;
     if (status == OFL_OK && workspace != plan->draft.budget.workspace_bytes)
         return ofl_fail(OFL_ERROR_MISMATCH, "plan: the workspace is %s, the largest slice needs %s; make the plan anew",
                         ofl_bytes_text(plan->draft.budget.workspace_bytes).text, ofl_bytes_text(workspace).text);

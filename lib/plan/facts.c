@@ -183,6 +183,8 @@ static ofl_status check_counts(const ofl_workload *job)
         return refuse("tokens per step", "the cap is below the sequences or the prefill chunk; raise it");
     if (job->prefill_chunk_tokens > OFL_TOKENS_MOST || job->tokens_per_step_cap > OFL_TOKENS_MOST)
         return refuse("tokens per step", "more than 2^30");
+    if (job->workspace_bytes >= OFL_LARGEST_WHOLE || job->workspace_bytes % OFL_ALIGNMENT_BYTES != 0)
+        return refuse("workspace", "more than 2^53, or no multiple of 256");
     return OFL_OK;
 }
 
@@ -254,6 +256,7 @@ ofl_status ofl_plan_job_read(ofl_plan_facts *facts, ofl_plan_wish *wish, ofl_pla
     settings->context_tokens = job.context_tokens != 0 ? job.context_tokens : default_context(&facts->shape);
     settings->kv_type = job.kv_type;
     settings->compute_type = job.compute_type;
+    settings->workspace_bytes = job.workspace_bytes;
     settings->copy_bytes = OFL_COPY_BYTES;
     return ofl_plan_account_kv(model, facts, settings);
 }

@@ -184,6 +184,7 @@ static void read_workload(reader *r)
     s->kv_block_tokens = ofl_read_count(&r->json, o, "kv_block_tokens");
     s->part_bytes = ofl_read_size(&r->json, o, "part_bytes");
     s->copy_bytes = ofl_read_size(&r->json, o, "copy_bytes");
+    if (cJSON_GetObjectItemCaseSensitive(o, "workspace_bytes") != NULL) s->workspace_bytes = ofl_read_size(&r->json, o, "workspace_bytes");
     read_compute(r, o);
     if (r->json.status == OFL_OK && (s->context_tokens == 0 || s->sequences == 0 || s->prefill_chunk_tokens == 0 ||
                                 s->tokens_per_step_cap < s->sequences || s->kv_block_tokens != OFL_KV_BLOCK_TOKENS || s->copy_bytes == 0))

@@ -127,6 +127,7 @@ static void write_workload(ofl_json_text *t, const ofl_plan *plan)
     ofl_json_put_u64(t, "kv_block_tokens", s->kv_block_tokens);
     ofl_json_put_u64(t, "part_bytes", s->part_bytes);
     ofl_json_put_u64(t, "copy_bytes", s->copy_bytes);
+    if (s->workspace_bytes != 0) ofl_json_put_u64(t, "workspace_bytes", s->workspace_bytes);
     write_compute(t, &plan->facts);
     ofl_json_close(t, '{');
 }

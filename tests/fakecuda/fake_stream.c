@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "device/sim.h"
 
@@ -47,6 +48,8 @@ struct CUevent_st {
     ofl_event *event;
     struct CUgraph_st *capture; /* recorded in this one last; NULL: on the device */
     bool sleeps;                /* who waits for it does; the others spin */
+    bool timed;
+    int64_t reached_ns; /* timed: when, on the wall clock */
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -201,10 +204,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
     FAULT("cudaEventCreateWithFlags");
-    if ((flags & ~(unsigned)cudaEventBlockingSync) != cudaEventDisableTiming) return fake_remember(cudaErrorInvalidValue);
+    if ((flags & ~(unsigned)(cudaEventBlockingSync | cudaEventDisableTiming)) != 0) return fake_remember(cudaErrorInvalidValue);
     cudaEvent_t event = calloc(1, sizeof *event);
     if (event == NULL) return fake_remember(cudaErrorMemoryAllocation);
     *event = (struct CUevent_st){.magic = EVENT_MAGIC, .device = fake_current(), .sleeps = (flags & cudaEventBlockingSync) != 0};
+    event->timed = (flags & cudaEventDisableTiming) == 0;
     cudaError_t error = fake_translate(ofl_event_create(fake_device(event->device), &event->event), cudaErrorInvalidValue);
     if (error != cudaSuccess) {
         free(event);
@@ -226,6 +230,13 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
     return cudaSuccess;
 }
 
+static void note_time(void *context)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    ((cudaEvent_t)context)->reached_ns = now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle)
 {
     FAULT("cudaEventRecord");
@@ -234,6 +245,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle)
     event->capture = stream->capture;
     if (stream->capture != NULL) return cudaSuccess;
     ofl_status status = order(stream);
+    if (status == OFL_OK && event->timed) status = ofl_sim_launch(fake_device(event->device), stream->stream, note_time, event, 0);
     if (status == OFL_OK) status = ofl_event_record(fake_device(event->device), event->event, stream->stream);
     return fake_translate(status, cudaErrorInvalidValue);
 }
@@ -253,6 +265,14 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     if (event->capture != NULL) return fake_remember(cudaErrorCapturedEvent);
     fake_spun(!event->sleeps);
     return fake_translate(ofl_event_wait(fake_device(event->device), event->event), cudaErrorInvalidValue);
+}
+
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to)
+{
+    FAULT("cudaEventElapsedTime");
+    REQUIRE(is_event(from) && is_event(to) && from->timed && to->timed && from->reached_ns != 0 && to->reached_ns != 0);
+    *milliseconds = (float)(1e-6 * (double)(to->reached_ns - from->reached_ns));
+    return cudaSuccess;
 }
 
 static void run_node(void *context)

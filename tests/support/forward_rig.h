@@ -22,6 +22,8 @@ typedef struct rig_options {
     uint64_t part_bytes;
     double streamed; /* with vram 0: makes vram so small that at least this share of the dense weights is streamed */
     uint32_t force_layers, resident_layers;
+    const char *device;       /* NULL: a simulated one of that memory, on the virtual clock */
+    const forward_kind *kind; /* with device: what computes on it */
 } rig_options;
 
 typedef struct rig {
@@ -52,6 +54,7 @@ static inline ofl_status rig_plan(rig *r, uint64_t vram)
                       .force_layers = o->force_layers,
                       .force_resident_layers = o->resident_layers,
                       .force_headroom = 1};
+    if (o->kind != NULL) assert_app(o->kind->workload(r->model, &w));
     ofl_machine_destroy(r->machine);
     r->machine = NULL;
     assert_ok(ofl_machine_create("test", &r->machine));
@@ -95,14 +98,14 @@ static inline void rig_open_model(rig *r, ofl_model *model, const rig_options *o
 {
     char spec[128];
     uint64_t vram = options->vram != 0 ? options->vram : UINT64_C(1) << 30;
-    ofl_engine_options engine = {.struct_size = sizeof engine, .poison = 1};
+    ofl_engine_options engine = {.struct_size = sizeof engine, .poison = options->device == NULL};
     *r = (rig){.model = model, .options = *options};
     if (options->streamed > 0)
         rig_plan_streamed(r, &vram);
     else
         assert_ok(rig_plan(r, vram));
     (void)snprintf(spec, sizeof spec, "sim:vram=%llu,h2d=10GB/s,clock=virtual", (unsigned long long)vram);
-    assert_ok(ofl_device_open(spec, &r->device));
+    assert_ok(ofl_device_open(options->device != NULL ? options->device : spec, &r->device));
     assert_ok(ofl_engine_open(r->plan, r->model, r->device, &engine, &r->engine));
     assert_app(forward_open(r->model, r->plan, r->engine, r->device, options->threads, &r->f));
     r->shape.struct_size = sizeof r->shape;
@@ -136,7 +139,7 @@ static inline void rig_close(rig *r)
 }
 
 #define RIG_ITEMS 64
-#define RIG_BLOCKS 64
+#define RIG_BLOCKS 96
 #define RIG_TOKENS 1024
 
 /* A step being put together; slot s owns the blocks s, s + sequences, s + 2 × sequences, … */

@@ -6,43 +6,18 @@
 #include "batch/cpu/expand.h"
 #include "batch/cpu/rows.h"
 #include "batch/cpu/threads.h"
+#include "batch/step_check.h"
 #include "batch/supports.h"
 #include "common/app_error.h"
 
-static ofl_status check_item(const cpu_forward *f, const ofl_step_item *item, uint32_t *tokens, uint32_t *logits)
+static ofl_status check(const cpu_forward *f, const ofl_step *given, const int32_t *ids)
 {
-    uint64_t end = (uint64_t)item->first_position + item->token_count;
-    if (item->token_count == 0 || end > (uint64_t)item->block_count * f->settings.kv_block_tokens)
-        return app_fail(OFL_ERROR_ARGUMENT, "step: %llu positions do not fit the request's %u KV blocks", (unsigned long long)end,
-                        item->block_count);
-    for (uint32_t b = 0; b < item->block_count; b++) {
-        if (item->blocks[b] >= f->cache.block_count)
-            return app_fail(OFL_ERROR_ARGUMENT, "step: KV block %u of %u", item->blocks[b], f->cache.block_count);
-    }
-    *tokens += item->token_count;
-    *logits += item->wants_logits != 0;
-    return OFL_OK;
-}
-
-static ofl_status check_step(const cpu_forward *f, const ofl_step *given, const int32_t *ids)
-{
-    uint32_t tokens = 0, logits = 0;
-    ofl_status status = OFL_OK;
-    for (uint32_t i = 0; i < given->item_count && status == OFL_OK; i++) {
-        if (given->items[i].token_count > f->settings.tokens_per_step_cap - tokens)
-            return app_fail(OFL_ERROR_ARGUMENT, "step: more than the plan's %u tokens", f->settings.tokens_per_step_cap);
-        status = check_item(f, &given->items[i], &tokens, &logits);
-    }
-    if (status != OFL_OK) return status;
-    if (tokens == 0 || tokens != given->shape.tokens)
-        return app_fail(OFL_ERROR_ARGUMENT, "step: %u tokens in its shares, %u announced", tokens, given->shape.tokens);
-    if (logits > f->logits_rows)
-        return app_fail(OFL_ERROR_ARGUMENT, "step: logits of %u rows, room for %llu", logits, (unsigned long long)f->logits_rows);
-    for (uint32_t t = 0; t < tokens; t++) {
-        if (ids[t] < 0 || (uint32_t)ids[t] >= f->shape.vocab_size)
-            return app_fail(OFL_ERROR_ARGUMENT, "step: token id %d of %u", (int)ids[t], f->shape.vocab_size);
-    }
-    return OFL_OK;
+    const step_limits limits = {.tokens = f->settings.tokens_per_step_cap,
+                                .kv_blocks = f->cache.block_count,
+                                .kv_block_tokens = f->settings.kv_block_tokens,
+                                .vocabulary = f->shape.vocab_size,
+                                .logits_rows = f->logits_rows};
+    return step_check(&limits, given, ids);
 }
 
 ofl_status cpu_vector(weights *w, uint32_t tensor, float *to)
@@ -276,7 +251,7 @@ static ofl_status run(forward_run *s, const int32_t *ids)
 static ofl_status cpu_step(forward *base, const ofl_step *given, const int32_t *tokens, uint32_t usable, row_choice *rows)
 {
     cpu_forward *f = (cpu_forward *)(void *)base;
-    ofl_status status = check_step(f, given, tokens);
+    ofl_status status = check(f, given, tokens);
     if (status != OFL_OK) return status;
     forward_run s = {.f = f, .given = given, .tokens = given->shape.tokens};
     uint64_t before = ofl_device_now_ns(f->device);

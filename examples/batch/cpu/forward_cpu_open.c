@@ -80,28 +80,12 @@ static ofl_status allocate(cpu_forward *f)
     return status;
 }
 
-/* A GGUF may bring the factors of its rope scaling as a tensor; it is small and wherever the plan puts it, the model can still read it. */
-static ofl_status open_rope(cpu_forward *f)
-{
-    uint32_t tensor;
-    float factors[ROPE_MAX_DIM / 2];
-    if (ofl_model_tensor_find(f->model, OFL_BLOCK_INPUT, OFL_ROLE_ROPE_FREQS, &tensor) != OFL_OK)
-        return rope_init(&f->turns, &f->shape, NULL);
-    ofl_status status = cpu_vector(f->walk, tensor, factors);
-    return status == OFL_OK ? rope_init(&f->turns, &f->shape, factors) : status;
-}
-
 static ofl_status open_walk(cpu_forward *f, const ofl_plan *plan)
 {
-    uint32_t blocks = f->shape.block_count, count = 0;
-    uint32_t *tensors = calloc((size_t)blocks * 7 + 1, sizeof *tensors);
-    if (tensors == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "forward pass: out of host memory; free some");
-    for (uint32_t b = 0; b < blocks; b++) {
-        for (uint32_t i = 0; i < 7; i++) tensors[count++] = tensor_of(f->model, b, block_matrices[i]);
-    }
-    tensors[count++] = tensor_of(f->model, blocks, OFL_ROLE_OUTPUT);
+    uint32_t *tensors = NULL, count = 0;
     f->tokens_tensor = tensor_of_tokens(f->model, &f->shape);
-    ofl_status status = weights_open(f->model, plan, f->engine, f->device, NULL, tensors, count, &f->walk);
+    ofl_status status = tensors_in_order(f->model, &f->shape, &tensors, &count);
+    if (status == OFL_OK) status = weights_open(f->model, plan, f->engine, f->device, NULL, tensors, count, &f->walk);
     free(tensors);
     return status;
 }
@@ -127,7 +111,7 @@ static ofl_status open_parts(cpu_forward *f, const ofl_plan *plan)
     status = allocate(f);
     if (status == OFL_OK) status = prepare_products(f);
     if (status == OFL_OK) status = open_walk(f, plan);
-    if (status == OFL_OK) status = open_rope(f);
+    if (status == OFL_OK) status = rope_open(&f->turns, f->model, &f->shape);
     return status;
 }
 
