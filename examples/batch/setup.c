@@ -36,8 +36,8 @@ struct setup {
     ofl_budget first;     /* of the first plan */
     int shown_percent;
     double bound_seconds; /* of the steps that ran */
-    uint64_t streamed_bytes; /* and the next: by engines that are closed */
-    double wait_seconds;
+    uint64_t streamed_bytes; /* by engines that are closed */
+    double wait_seconds;     /* of the steps that ran: compute waited for bytes */
 };
 
 static double seconds_now(void)
@@ -282,10 +282,7 @@ static void unload(setup *s)
     ofl_engine_stats stats = {.struct_size = sizeof stats};
     forward_close(s->forward);
     s->forward = NULL;
-    if (s->engine != NULL && ofl_engine_stats_get(s->engine, &stats) == OFL_OK) {
-        s->streamed_bytes += stats.bytes_streamed;
-        s->wait_seconds += stats.stall_seconds;
-    }
+    if (s->engine != NULL && ofl_engine_stats_get(s->engine, &stats) == OFL_OK) s->streamed_bytes += stats.bytes_streamed;
     ofl_engine_close(s->engine);
     s->engine = NULL;
     s->shown_percent = 0;
@@ -360,22 +357,23 @@ static ofl_status load(void *context)
     return status;
 }
 
-/* What a step could not have been faster than: its own compute, or its copies at the link's rate. */
-static double step_bound(const setup *s)
+/* What the step waited, and what it could not have been faster than: its own compute, or its copies at the link's rate. */
+static void add_times(setup *s)
 {
     forward_times times;
     ofl_budget budget = {.struct_size = sizeof budget};
     double rate = ofl_machine_get(s->machine, OFL_FIGURE_LINK, NULL);
     forward_times_get(s->forward, &times);
     (void)ofl_plan_budget_get(s->plan, &budget);
-    return fmax(times.compute, rate > 0 ? (double)budget.stream_bytes_per_step / rate : 0);
+    s->wait_seconds += times.wait;
+    s->bound_seconds += fmax(times.compute, rate > 0 ? (double)budget.stream_bytes_per_step / rate : 0);
 }
 
 static ofl_status step(void *context, const ofl_step *step_to_run, const int32_t *tokens, row_choice *rows)
 {
     setup *s = context;
     ofl_status status = forward_step(s->forward, step_to_run, tokens, s->usable_ids, rows);
-    if (status == OFL_OK) s->bound_seconds += step_bound(s);
+    if (status == OFL_OK) add_times(s);
     return status;
 }
 
@@ -405,7 +403,7 @@ static void figures(void *context, backend_figures *out)
                              .plan_bytes = s->first.total_bytes,
                              .streamed_bytes = s->streamed_bytes + stats.bytes_streamed,
                              .link_bytes_per_second = ofl_machine_get(s->machine, OFL_FIGURE_LINK, NULL),
-                             .wait_seconds = s->wait_seconds + stats.stall_seconds,
+                             .wait_seconds = s->wait_seconds,
                              .bound_seconds = s->bound_seconds,
                              .device = info.spec,
                              .simulated = info.simulated != 0};
