@@ -3,7 +3,7 @@
 # tokens, streamed and resident, after a kill, with less memory; what fails is told. And ofload-batch itself where there is no device.
 # test_batch_standin.sh ROOT BUILD gpu: what of it needs no stand-in, with ofload-batch on a GPU.
 set -u
-root=$1 build=$2 failed=0
+build=$2 failed=0 # $1: the sources
 cpu=$build/bin/ofload-batch gpu=$build/bin/ofload-batch-standin bench=$build/bin/ofload-bench
 standin=1 libraries=$build/tests/fakecuda
 if [ "${3:-}" = gpu ]; then
