@@ -299,8 +299,8 @@ EXPORT int fakecuda_live(void)
     return count;
 }
 
-EXPORT int fakecuda_fault(const char *call) { return (int)fake_fault(call); }
-int fakecuda_fired(void)
+EXPORT int fakecuda_fault(fake_call *call) { return (int)fake_fault(call); }
+EXPORT int fakecuda_fired(void)
 {
     (void)pthread_mutex_lock(&mutex);
     int count = fired;

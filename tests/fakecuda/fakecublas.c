@@ -29,7 +29,8 @@ typedef struct product { /* c (m × n, column by column) = aᵀ (k × m) · b (k
 
 #define FAULT_HERE(call)                              \
     do {                                              \
-        int fault_ = fakecuda_fault(call);            \
+        static fake_call here_ = {.name = (call)};    \
+        int fault_ = fakecuda_fault(&here_);          \
         if (fault_ != 0) return (cublasStatus_t)fault_; \
     } while (0)
 

@@ -75,7 +75,7 @@ int fakecuda_live(void);  /* how many there are */
 int fakecuda_fired(void); /* how many failures were injected */
 unsigned long fakecuda_calls(const char *call); /* how often it was called; "*": all that may fail */
 unsigned long fakecuda_spun(void); /* waits for events that keep a processor busy */
-int fakecuda_fault(const char *call); /* for other stand-ins: the code of the failure that is to happen in this call of theirs, or 0 */
+int fakecuda_fault(fake_call *call); /* for other stand-ins: the code of the failure that is to happen in this call of theirs, or 0 */
 uint64_t fakecuda_now_ns(void); /* device 0's clock */
 unsigned long fakecuda_hasty(void); /* frees of memory that a copy still used, streams destroyed with work in them (ofl_sim_hasty) */
 

@@ -9,7 +9,6 @@
 
 #define SPLIT_POSITIONS 1024u                       /* a longer context of a token that decodes is attended to in parts */
 #define EXPANDED_MOST (UINT64_C(16) << 20)          /* elements expanded at a time: products of some thousand rows keep a GPU busy */
-#define MARKED_WAITS 1024u                          /* of a step */
 
 static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
@@ -216,6 +215,20 @@ static ofl_status open_walk(cuda_forward *f, const ofl_plan *plan)
     return status;
 }
 
+/* A step waits for each streamed unit, once as a rule. */
+static ofl_status open_marks(cuda_forward *f, const ofl_plan *plan)
+{
+    uint32_t streamed = 0;
+    for (uint32_t i = 0; i < ofl_plan_unit_count(plan); i++) {
+        ofl_unit unit = {.struct_size = sizeof unit};
+        if (ofl_plan_unit_get(plan, i, &unit) != OFL_OK) return app_forward(ofl_diagnostic_get()->status);
+        streamed += unit.piece_bytes != 0;
+    }
+    ofl_status status = marks_open(f->stream, streamed, &f->marks);
+    if (status == OFL_OK) weights_watch(f->walk, marks_wait, f->marks);
+    return status;
+}
+
 static ofl_status open_products(cuda_forward *f)
 {
     return gemm_open(f->stream, f->settings.compute_type, f->room.gemm_workspace, f->room.gemm_bytes, &f->products);
@@ -236,9 +249,7 @@ static ofl_status open_parts(cuda_forward *f, const ofl_plan *plan)
     if (status == OFL_OK) status = cuda_lay_out(f);
     if (status == OFL_OK) status = open_products(f);
     if (status == OFL_OK) status = open_walk(f, plan);
-    if (status == OFL_OK) status = marks_open(f->stream, MARKED_WAITS, &f->marks);
-    if (status == OFL_OK) weights_watch(f->walk, marks_wait, f->marks);
-    return status;
+    return status == OFL_OK ? open_marks(f, plan) : status;
 }
 
 ofl_status cuda_open(const ofl_model *model, const ofl_plan *plan, ofl_engine *engine, ofl_device *device, uint32_t threads, forward **out)
