@@ -21,6 +21,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 has_gpu() { [ -e /proc/driver/nvidia/version ] || nvidia-smi -L >/dev/null 2>&1; }
+[ -z "$built" ] || build=$(cd "$build" && pwd)
 [ -n "$dry" ] || has_gpu || { dry=1; echo "gpu.sh: no GPU here: a dry run on the stand-in" >&2; }
 
 work=$(mktemp -d)
@@ -45,6 +46,7 @@ step() {
     [[ $code != FAILED* ]] || tail -n 20 "$work/out" >&2
 }
 output_of() { cat "$work/$(tr -c 'a-z0-9\n' - <<<"$1")" 2>/dev/null || true; }
+figure_most() { sed -n "s/.*\"$1\":[[:space:]]*\([-0-9.e+]*\).*/\1/p" | sort -g | tail -n 1; }
 figure() { sed -n "s/.*\"$1\":[[:space:]]*\([-0-9.e+]*\).*/\1/p" | head -n 1; }
 
 build_all() { # kernels for the device that is here alone: a sixth of the time
@@ -60,13 +62,13 @@ export root build
 [ -n "$built" ] || step 240 build bash -euc build_all
 export OFLOAD_TEST_DEVICE=cuda:0
 weights=6GB batch=$build/bin/ofload-batch forward_test=$build/bin/test_batch_forward_cuda
-shape=${SHAPE:---architecture qwen2 --layers 28 --hidden 3584 --heads 28 --kv-heads 4 --ffn 18944 --vocabulary 152064}
+shape=${SHAPE:---architecture qwen2 --layers 28 --hidden 3584 --heads 28 --kv-heads 4 --ffn 18944 --vocab 152064}
 cap=${CAP:-8GB} sequences=${SEQUENCES:-32} prompt=${PROMPT:-128} new=${NEW:-16}
 if [ -n "$dry" ]; then
     export LD_LIBRARY_PATH=$build/tests/fakecuda OFLOAD_TEST_DEVICE_NEEDED=1 CUDA_VISIBLE_DEVICES=0,1
     export OFLOAD_FAKECUDA_SPEC="sim:vram=1GB,h2d=300MB/s,runtime=1MB"
     weights=96MB batch=$build/bin/ofload-batch-standin forward_test=$build/bin/test_batch_forward_standin
-    shape=${SHAPE:---architecture qwen2 --layers 6 --hidden 256 --heads 4 --kv-heads 2 --ffn 768 --vocabulary 512}
+    shape=${SHAPE:---architecture qwen2 --layers 6 --hidden 256 --heads 4 --kv-heads 2 --ffn 768 --vocab 512}
     cap=${CAP:-10MB} sequences=${SEQUENCES:-4} prompt=${PROMPT:-20} new=${NEW:-4}
 fi
 step 60 'device conformance' "$build/bin/test_device"
@@ -87,11 +89,11 @@ step 150 stream "$build/bin/ofload-bench" stream --device cuda:0 --weights "$wei
 
 # ---- the same shape by the usual Python route and by ofload-batch, under the same cap ----
 bytes_of() { numfmt --from=si "${1%B}"; }
-rate=$(output_of link | figure bytes_per_second)
+rate=$(output_of link | grep -A 4 '"pinned to device' | figure_most bytes_per_second)
 model=${MODEL:-$work/model.gguf}
 # shellcheck disable=SC2086
 [ -e "$model" ] || step 120 'model' "$build/bin/ofload-bench" mkmodel $shape --context 4096 --type bf16 --output "$model"
-python_shape=$(sed -e 's/--architecture [a-z0-9]*//' <<<"$shape")
+python_shape=$(sed -e 's/--architecture [a-z0-9]*//; s/--vocab /--vocabulary /' <<<"$shape")
 # shellcheck disable=SC2086
 step 120 'transformers and accelerate' "${OFLOAD_PYTHON:-python3}" "$root/bench/gpu_accelerate.py" $python_shape --cap-bytes "$(bytes_of "$cap")" \
     --sequences "$sequences" --prompt "$prompt" --new "$new" --link-bytes-per-second "${rate:-0}"
