@@ -55,6 +55,11 @@ expect 1 "is the input file itself" "$batch" $all --input in.jsonl --output ./in
 expect 1 "cannot be opened" "$batch" $all --input in.jsonl --output no/folder/o.jsonl
 { cat in.jsonl; head -1 in.jsonl; } >twice.jsonl
 expect 1 "is on line 1 and again on line 24" "$batch" $all --input twice.jsonl --output o.jsonl
+if grep -q '^OFLOAD_CUDA:STRING=OFF' "$build/CMakeCache.txt"; then no_gpu="built without CUDA"; else no_gpu="no NVIDIA driver"; fi
+if [ ! -e /proc/driver/nvidia/version ]; then
+    expect 1 "$no_gpu" "$batch" --model tiny.gguf --device cuda:0 --input in.jsonl --output o.jsonl
+    expect 1 "$no_gpu" "$batch" --model tiny.gguf --input in.jsonl --output o.jsonl # the default
+fi
 expect 1 "f8 is not supported" "$batch" --model tiny.gguf --device none-such --input in.jsonl --output o.jsonl --kv-type f8
 expect 1 "clock=virtual" "$batch" --model tiny.gguf --device sim:vram=64MiB,h2d=2GB/s,clock=virtual --input in.jsonl --output o.jsonl
 
