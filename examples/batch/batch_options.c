@@ -40,7 +40,7 @@ static void make_table(batch_options *o)
         {"--compute", CLI_CHOICE, &o->compute, &o->given.compute, "bf16|f32", "bf16|f32",
          "what weights are expanded to for products (default: bf16)"},
         {"--threads", CLI_COUNT, &o->threads, &o->given.threads, "N", NULL,
-         "for products (default: the cores less one, which the link needs)"},
+         "for products on the CPU (default: the cores less one, which the link needs)"},
         {"--max-tokens-default", CLI_COUNT, &o->max_tokens_default, &o->given.max_tokens_default, "N", NULL,
          "most new tokens where a request does not say (default: 256)"},
         {"--chat-template", CLI_TEXT, &o->chat_template, NULL, "NAME", NULL,

@@ -103,6 +103,8 @@ static ofl_status choose_kind(setup *s)
         return app_fail(OFL_ERROR_ARGUMENT,
                         "--device %s: requests are computed in real time, which a virtual clock does not count; leave clock=virtual out", info.spec);
     ofl_status status = forward_choose(s->device, &s->kind);
+    if (status == OFL_OK && s->kind->chooses_on_device && s->options->threads != 0)
+        return app_fail(OFL_ERROR_ARGUMENT, "--threads has no effect on %s: products run on the GPU; leave it out", info.spec);
     return status == OFL_OK && s->kind->supports != NULL ? s->kind->supports(s->compute_type, s->kv_type, s->head_dim) : status;
 }
 

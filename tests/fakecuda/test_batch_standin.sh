@@ -72,6 +72,8 @@ for name in resident chunks parts; do
     near cpu_$name.jsonl gpu.jsonl 8 "plan $name"
 done
 
+on_gpu 1 "--threads has no effect" $model --threads 2 --output gpu.jsonl
+
 # ---- killed in the middle, and gone on ----
 rm -f gpu.jsonl*
 [ -z "$standin" ] || export OFLOAD_FAKECUDA_SPEC="sim:vram=64MB,h2d=40MB/s,runtime=1MB"
