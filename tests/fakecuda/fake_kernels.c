@@ -5,8 +5,8 @@
 void **__cudaRegisterFatBinary(void *binary);
 void __cudaRegisterFatBinaryEnd(void **handle);
 void __cudaUnregisterFatBinary(void **handle);
-void __cudaRegisterFunction(void **handle, const char *host, char *device, const char *name, int threads, void *thread, void *block, void *blocks,
-                            void *grid, int *warp);
+void __cudaRegisterFunction(void **handle, const char *host, char *device, const char *name, int threads, void *thread, void *block,
+                            void *blocks, void *grid, int *warp);
 cudaError_t __cudaGetKernel(cudaKernel_t *out, const void *function);
 cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **args, size_t shared, cudaStream_t stream);
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, void *stream);
@@ -23,8 +23,8 @@ void **__cudaRegisterFatBinary(void *binary)
 void __cudaRegisterFatBinaryEnd(void **handle) { (void)handle; }
 void __cudaUnregisterFatBinary(void **handle) { (void)handle; }
 
-void __cudaRegisterFunction(void **handle, const char *host, char *device, const char *name, int threads, void *thread, void *block, void *blocks,
-                            void *grid, int *warp)
+void __cudaRegisterFunction(void **handle, const char *host, char *device, const char *name, int threads, void *thread, void *block,
+                            void *blocks, void *grid, int *warp)
 {
     (void)handle, (void)host, (void)device, (void)name, (void)threads, (void)thread, (void)block, (void)blocks, (void)grid, (void)warp;
 }

@@ -455,7 +455,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
     if (flags != 0) return fake_remember(cudaErrorInvalidValue);
     cudaGraphExec_t exec = malloc(sizeof *exec);
     if (exec == NULL) return fake_remember(cudaErrorMemoryAllocation);
-    exec->graph = (struct CUgraph_st){.count = graph->count, .capacity = graph->count, .nodes = calloc(graph->count + 1, sizeof *graph->nodes)};
+    exec->graph = (struct CUgraph_st){.count = graph->count, .nodes = calloc(graph->count + 1, sizeof *graph->nodes)};
     if (exec->graph.nodes == NULL) {
         free(exec);
         return fake_remember(cudaErrorMemoryAllocation);

@@ -129,8 +129,8 @@ static void launch_step(kernel_case *c, const attended *a, uint32_t step, const 
     float *queries = CASE_AT(c, a->rows[step]), *keys = queries + a->heads * a->dim;
     kv_cache cache = a->cache;
     cache.base = CASE_AT(c, cache.base);
-    kernel_rope_args angles = {CASE_AT(c, d->frequencies), a->turns.magnitude, a->turns.dim, places, CASE_AT(c, d->turning), d->limits.tokens,
-                             CASE_AT(c, &live->tokens)};
+    kernel_rope_args angles = {CASE_AT(c, d->frequencies), a->turns.magnitude, a->turns.dim, places, CASE_AT(c, d->turning),
+                               d->limits.tokens, CASE_AT(c, &live->tokens)};
     kernel_turn_args turn = {.queries = queries, .keys = keys, .values = keys + a->kv_heads * a->dim, .stride = a->stride,
                              .q_bias = CASE_AT(c, a->q_bias), .k_bias = CASE_AT(c, a->k_bias), .v_bias = CASE_AT(c, a->v_bias),
                              .q_norm = CASE_AT(c, a->q_norm), .k_norm = CASE_AT(c, a->k_norm), .epsilon = EPSILON,
@@ -140,9 +140,10 @@ static void launch_step(kernel_case *c, const attended *a, uint32_t step, const 
     kernel_attention_args attend = {.queries = queries, .query_stride = a->stride, .scale = 1 / sqrtf((float)a->dim), .heads = a->heads,
                                     .cache = cache, .layer = 1, .blocks = blocks, .parts = CASE_AT(c, d->tables + d->layout.parts),
                                     .to = CASE_AT(c, a->to[step]), .to_stride = a->to_stride, .to_type = a->type,
-                                    .partials = CASE_AT(c, d->partials), .max_parts = d->layout.max_parts, .live = CASE_AT(c, &live->parts)};
-    kernel_merge_args merge = {attend.partials, CASE_AT(c, d->tables + d->layout.merges), a->heads, a->dim, attend.to, a->to_stride, a->type,
-                               d->layout.max_merges, CASE_AT(c, &live->merges)};
+                                    .partials = CASE_AT(c, d->partials), .max_parts = d->layout.max_parts,
+                                    .live = CASE_AT(c, &live->parts)};
+    kernel_merge_args merge = {attend.partials, CASE_AT(c, d->tables + d->layout.merges), a->heads, a->dim, attend.to, a->to_stride,
+                               a->type, d->layout.max_merges, CASE_AT(c, &live->merges)};
     accept(c, kernel_prepare_rope(&angles, case_launch(c)));
     accept(c, kernel_prepare_turn(&turn, case_launch(c)));
     accept(c, kernel_prepare_attention(&attend, case_launch(c)));
@@ -173,7 +174,8 @@ static double accuracy(ofl_kv_type type)
 static void check_step(const kernel_case *c, const attended *a, const kv_cache *cache, uint32_t step)
 {
     uint32_t width = a->heads * a->dim, each = a->type == OFL_COMPUTE_BF16 ? 2 : 4, token = 0;
-    float *rows = malloc(a->tokens[step] * a->stride * sizeof *rows), *outputs = malloc((uint64_t)a->tokens[step] * width * sizeof *outputs);
+    float *rows = malloc(a->tokens[step] * a->stride * sizeof *rows);
+    float *outputs = malloc((uint64_t)a->tokens[step] * width * sizeof *outputs);
     void *packed = malloc((uint64_t)width * each);
     assert_true(rows != NULL && outputs != NULL && packed != NULL);
     memcpy(rows, a->before[step], a->tokens[step] * a->stride * sizeof *rows);
@@ -182,8 +184,8 @@ static void check_step(const kernel_case *c, const attended *a, const kv_cache *
         for (uint32_t t = 0; t < item->token_count; t++, token++)
             turn_here(a, cache, rows + token * a->stride, item->first_position + t, item->blocks);
     }
-    attention whole = {.cache = cache, .heads = a->heads, .scale = 1 / sqrtf((float)a->dim), .items = a->items[step], .item_count = a->sequences,
-                       .layer = 1, .queries = rows, .query_stride = a->stride, .outputs = outputs};
+    attention whole = {.cache = cache, .heads = a->heads, .scale = 1 / sqrtf((float)a->dim), .items = a->items[step],
+                       .item_count = a->sequences, .layer = 1, .queries = rows, .query_stride = a->stride, .outputs = outputs};
     accept(c, attention_run(&whole, 1));
     for (uint32_t t = 0; t < a->tokens[step]; t++) {
         const float *row = a->rows[step] + t * a->stride;
@@ -225,8 +227,8 @@ void case_make_attention(kernel_case *c)
     attended chosen = {0}, *a = &chosen;
     choose_shape(c, a);
     choose_items(c, a);
-    (void)snprintf(c->name, 100, "%u heads of %u over %u, KV %s, %u and %u tokens of %u sequences, parts of %u", a->heads, a->dim, a->kv_heads,
-                   ofl_kv_type_name(a->cache.type), a->tokens[0], a->tokens[1], a->sequences, a->splits);
+    (void)snprintf(c->name, 100, "%u heads of %u over %u, KV %s, %u and %u tokens of %u sequences, parts of %u", a->heads, a->dim,
+                   a->kv_heads, ofl_kv_type_name(a->cache.type), a->tokens[0], a->tokens[1], a->sequences, a->splits);
     accept(c, rope_init(&a->turns, &a->shape, NULL));
     make_cache(c, a);
     choose_vectors(c, a);
@@ -240,7 +242,8 @@ void case_make_attention(kernel_case *c)
         for (uint64_t i = 0; i < count[step]; i++) a->rows[step][i] = 2 * case_uniform(c);
         a->before[step] = (float *)(void *)(kept + 1) + (step == 0 ? 0 : count[0]);
         memcpy(a->before[step], a->rows[step], count[step] * sizeof(float));
-        a->to[step] = case_output_room(c, a->type == OFL_COMPUTE_BF16 ? CASE_BF16 : CASE_F32, a->tokens[step] * a->to_stride, a->to_stride, 1e-2);
+        a->to[step] = case_output_room(c, a->type == OFL_COMPUTE_BF16 ? CASE_BF16 : CASE_F32, a->tokens[step] * a->to_stride, a->to_stride,
+                                       1e-2);
         make_tables(c, a, step, &d);
         launch_step(c, a, step, &d);
     }

@@ -190,7 +190,8 @@ void case_make_gate(kernel_case *c)
     row_shape s = shape_of(c, &live);
     const float *gate = case_floats(c, s.stride * s.rows, 20), *up = case_floats(c, s.stride * s.rows, 2);
     void *to = row_output(c, &s);
-    kernel_gate_args args = {CASE_AT(c, gate), CASE_AT(c, up), s.stride, s.columns, CASE_AT(c, to), s.to_stride, s.type, s.rows, CASE_AT(c, live)};
+    kernel_gate_args args = {CASE_AT(c, gate), CASE_AT(c, up), s.stride, s.columns, CASE_AT(c, to), s.to_stride, s.type,
+                             s.rows, CASE_AT(c, live)};
     accept(c, kernel_prepare_gate(&args, case_launch(c)));
     *(gated *)case_answer(c, sizeof(gated)) = (gated){s, gate, up};
     c->check = check_gate;

@@ -101,8 +101,8 @@ void case_make_sample(kernel_case *c)
     s.logits = logits;
     s.draws = draws;
     s.tops = tops;
-    kernel_sample_args args = {CASE_AT(c, logits), s.stride, s.usable, CASE_AT(c, draws), CASE_AT(c, choices), CASE_AT(c, tops), s.tops_stride,
-                               s.rows, NULL};
+    kernel_sample_args args = {CASE_AT(c, logits), s.stride, s.usable, CASE_AT(c, draws), CASE_AT(c, choices), CASE_AT(c, tops),
+                               s.tops_stride, s.rows, NULL};
     if (kernel_prepare_sample(&args, case_launch(c)) != OFL_OK) fail_msg("%s: %s", c->name, app_error());
     *(sampled *)case_answer(c, sizeof s) = s;
     c->check = check_sample;

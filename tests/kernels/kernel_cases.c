@@ -61,7 +61,9 @@ void case_run(const kernel_case *c, bool backwards)
 {
     for (uint32_t i = 0; i < c->gap_count; i++) HIDE(c->base + c->gaps[i].at, c->gaps[i].bytes);
     HIDE(c->base + c->used, c->size - c->used);
-    for (uint32_t i = 0; i < c->launch_count; i++) kernel_run(&c->launches[i], backwards);
+    for (uint32_t i = 0; i < c->launch_count; i++) {
+        if (!kernel_run(&c->launches[i], backwards)) fail_msg("%s: launch %u: a barrier is missing", c->name, i);
+    }
     SHOW(c->base, c->size);
 }
 
@@ -128,7 +130,8 @@ static void compare_choices(const kernel_case *c, const kernel_choice *got, cons
     }
 }
 
-void case_compare(const kernel_case *c, case_kind kind, const void *got, const void *wanted, uint64_t count, uint64_t columns, double within)
+void case_compare(const kernel_case *c, case_kind kind, const void *got, const void *wanted, uint64_t count, uint64_t columns,
+                  double within)
 {
     if (kind == CASE_CHOICES) compare_choices(c, got, wanted, count);
     else if (kind == CASE_WORDS && memcmp(got, wanted, count * 4) != 0) fail_msg("%s: other bits", c->name);

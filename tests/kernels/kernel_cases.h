@@ -72,7 +72,8 @@ kernel_launch *case_launch(kernel_case *c);
 /* The address that a kernel sees. */
 #define CASE_AT(c, pointer) ((void *)((pointer) == NULL ? NULL : (uint8_t *)(uintptr_t)(pointer) + (c)->shift))
 /* Fails when values differ by more than `within` of the row's largest. */
-void case_compare(const kernel_case *c, case_kind kind, const void *got, const void *wanted, uint64_t count, uint64_t columns, double within);
+void case_compare(const kernel_case *c, case_kind kind, const void *got, const void *wanted, uint64_t count, uint64_t columns,
+                  double within);
 
 void case_make_expand(kernel_case *c);
 void case_make_embed(kernel_case *c);

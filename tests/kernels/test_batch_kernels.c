@@ -69,7 +69,8 @@ static void test_bad_launches(void **state)
     (void)state;
     kernel_launch launch;
     assert_int_equal(kernel_prepare_expand(&(kernel_expand_args){.dtype = OFL_DTYPE_Q8_0, .elements = 33}, &launch), OFL_ERROR_ARGUMENT);
-    assert_int_equal(kernel_prepare_expand(&(kernel_expand_args){.dtype = OFL_DTYPE_F32, .elements = UINT64_MAX}, &launch), OFL_ERROR_ARGUMENT);
+    assert_int_equal(kernel_prepare_expand(&(kernel_expand_args){.dtype = OFL_DTYPE_F32, .elements = UINT64_MAX}, &launch),
+                     OFL_ERROR_ARGUMENT);
     assert_int_equal(kernel_prepare_gate(&(kernel_gate_args){.rows = UINT32_MAX, .columns = 4096}, &launch), OFL_ERROR_ARGUMENT);
     assert_int_equal(kernel_prepare_sample(&(kernel_sample_args){.rows = 1}, &launch), OFL_ERROR_ARGUMENT);
     kv_cache cache = {.type = OFL_KV_F16, .dim = 65, .heads = 1};
@@ -113,6 +114,33 @@ static void test_steps_beyond_their_limits(void **state)
     assert_int_equal(fill(enough, 1, &short_of_blocks), OFL_ERROR_ARGUMENT);
 }
 
+/* Contexts of 100 in parts of 32, room for the parts of two: those are cut, the third stays whole. */
+static void test_contexts_are_cut_while_there_is_room(void **state)
+{
+    (void)state;
+    static _Alignas(16) uint8_t tables[4096];
+    static const uint32_t blocks[] = {0, 1, 2, 3, 4, 5, 6};
+    const kernel_step_limits limits = {.tokens = 3, .sequences = 3, .blocks = 21, .block_tokens = 16, .heads = 4, .kv_heads = 2,
+                                       .split_positions = 32, .partial_rows = 2 * 4 * 4 + 15};
+    const ofl_step_item item = {.token_count = 1, .first_position = 99, .block_count = 7, .blocks = blocks}, items[] = {item, item, item};
+    const ofl_step step = {.struct_size = sizeof step, .item_count = 3, .items = items};
+    kernel_step_layout layout;
+    assert_int_equal(kernel_step_layout_make(&limits, &layout), OFL_OK);
+    assert_true(layout.bytes <= sizeof tables);
+    assert_int_equal(kernel_step_fill(&limits, &layout, &step, tables), OFL_OK);
+    const kernel_counts *counts = (const void *)(tables + layout.counts);
+    const kernel_part *parts = (const void *)(tables + layout.parts);
+    assert_int_equal(counts->parts, 4 + 4 + 1);
+    assert_int_equal(counts->merges, 2);
+    for (uint32_t i = 0; i < 8; i++) {
+        assert_int_equal(parts[i].partial, 4 * i);
+        assert_int_equal(parts[i].from, i % 4 * 32);
+        assert_int_equal(parts[i].to, i % 4 == 3 ? 100 : i % 4 * 32 + 32);
+    }
+    assert_int_equal(parts[8].partial, KERNEL_WHOLE);
+    assert_int_equal(parts[8].to, 100);
+}
+
 static int open_case(void **state)
 {
     (void)state;
@@ -135,7 +163,7 @@ int main(void)
         cmocka_unit_test(test_expand),    cmocka_unit_test(test_embed),     cmocka_unit_test(test_norm),
         cmocka_unit_test(test_gate),      cmocka_unit_test(test_add),       cmocka_unit_test(test_attention),
         cmocka_unit_test(test_sample),    cmocka_unit_test(test_known_types), cmocka_unit_test(test_bad_launches),
-        cmocka_unit_test(test_steps_beyond_their_limits),
+        cmocka_unit_test(test_steps_beyond_their_limits), cmocka_unit_test(test_contexts_are_cut_while_there_is_room),
     };
     return cmocka_run_group_tests(tests, open_case, close_case) == 0 ? 0 : 1;
 }

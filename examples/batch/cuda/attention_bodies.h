@@ -11,7 +11,7 @@
 #define ATTENTION_THREADS 128u /* positions of a round */
 #define ATTENTION_SPANS (ATTENTION_THREADS / KV_SPAN)
 #define ATTENTION_SLICES (ATTENTION_THREADS / KERNEL_ATTENTION_ROWS) /* threads that share a row's softmax */
-#define ATTENTION_STRIDE (KERNEL_ATTENTION_ROWS + 4u) /* of weights: threads side by side write to different banks */
+#define ATTENTION_STRIDE (KERNEL_ATTENTION_ROWS + 4u) /* of weights: neighbours write to different banks */
 #define ATTENTION_LEAST (-1e30f)
 
 typedef struct attention_job {
@@ -23,7 +23,7 @@ typedef struct attention_shared {
     float weights[ATTENTION_THREADS * ATTENTION_STRIDE]; /* [position][row]: scores, then weights */
     float part[ATTENTION_THREADS];                       /* [slice][row] */
     float most[KERNEL_ATTENTION_ROWS], sum[KERNEL_ATTENTION_ROWS], shrink[KERNEL_ATTENTION_ROWS];
-    float rows[KERNEL_ATTENTION_ROWS * KV_MAX_DIM];      /* as far as the dim needs: queries [pair][row][2], in the end outputs [row][dim] */
+    float rows[KERNEL_ATTENTION_ROWS * KV_MAX_DIM];      /* as many as dim needs: queries [pair][row][2], then outputs [row][dim] */
 } attention_shared;
 
 typedef struct attention_work { /* of a workgroup */
@@ -61,7 +61,7 @@ BODY void attention_begin(const attention_job *job, const attention_work *w, bod
         s->most[t] = ATTENTION_LEAST;
         s->sum[t] = 0;
     }
-    BARRIER();
+    BARRIER(g);
 }
 
 /* Four rows' scores take one pair of a key in; queries: (x, y) of two rows in each four. */
@@ -121,7 +121,7 @@ BODY void weigh_round(const attention_work *w, body_group g, attention_shared *s
         }
         s->part[t] = most;
     }
-    BARRIER();
+    BARRIER(g);
     EACH_THREAD(g, t, ATTENTION_THREADS) {
         if (t >= KERNEL_ATTENTION_ROWS) continue;
         float most = s->most[t];
@@ -129,7 +129,7 @@ BODY void weigh_round(const attention_work *w, body_group g, attention_shared *s
         s->shrink[t] = most > s->most[t] ? float_exp(s->most[t] - most) : 1;
         s->most[t] = most;
     }
-    BARRIER();
+    BARRIER(g);
     EACH_THREAD(g, t, ATTENTION_THREADS) {
         uint32_t row = t % KERNEL_ATTENTION_ROWS, seen = visible_of(w, row, start, count);
         float sum = 0;
@@ -140,7 +140,7 @@ BODY void weigh_round(const attention_work *w, body_group g, attention_shared *s
         }
         s->part[t] = sum;
     }
-    BARRIER();
+    BARRIER(g);
 }
 
 /* Four rows' outputs take one pair of a value in. */
@@ -220,12 +220,13 @@ BODY void body_attention(ofl_kv_type type, const attention_job *job, body_group 
     EACH_THREAD(g, t, ATTENTION_THREADS) {
         UNROLL for (uint32_t i = 0; i < 2 * KERNEL_ATTENTION_ROWS; i++) OF_THREAD(outputs, t)[i] = 0;
     }
+    BARRIER(g);
     for (uint32_t start = w.part.from; start < w.part.to; start += ATTENTION_THREADS) {
         uint32_t count = w.part.to - start < ATTENTION_THREADS ? w.part.to - start : ATTENTION_THREADS;
         EACH_THREAD(g, t, ATTENTION_THREADS) {
             if (t < count) score_position(type, job, &w, start + t, s->rows, &s->weights[t * ATTENTION_STRIDE]);
         }
-        BARRIER();
+        BARRIER(g);
         weigh_round(&w, g, s, start, count);
         EACH_THREAD(g, t, ATTENTION_THREADS) {
             if (t < groups * pairs) take_values(type, job, &w, s, t, start, count, OF_THREAD(outputs, t));
@@ -234,7 +235,7 @@ BODY void body_attention(ofl_kv_type type, const attention_job *job, body_group 
             for (uint32_t i = t; i < ATTENTION_THREADS; i += KERNEL_ATTENTION_ROWS) sum += s->part[i];
             s->sum[t] = s->sum[t] * s->shrink[t] + sum;
         }
-        BARRIER();
+        BARRIER(g);
     }
     for (uint32_t group = 0; group < groups; group++) {
         EACH_THREAD(g, t, ATTENTION_THREADS) {
@@ -245,7 +246,7 @@ BODY void body_attention(ofl_kv_type type, const attention_job *job, body_group 
                 to[1] = (group == 0 ? 0 : to[1]) + OF_THREAD(outputs, t)[2 * r + 1];
             }
         }
-        BARRIER();
+        BARRIER(g);
     }
     EACH_THREAD(g, t, ATTENTION_THREADS) {
         for (uint32_t i = t; i < w.rows * dim; i += ATTENTION_THREADS) attention_store(job, &w, s, i / dim, i % dim);

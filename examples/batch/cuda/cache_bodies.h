@@ -94,7 +94,7 @@ BODY void cache_store(const kv_cache *c, body_group g, uint32_t threads, const f
             scales[i] = float_of_f16(half);
         }
     }
-    BARRIER();
+    BARRIER(g);
     EACH_THREAD(g, t, threads) {
         for (uint32_t i = t; i < dim / 2; i += threads) {
             uint32_t at = values ? value_pair_at(i, position, dim) : key_pair_at(i, position);

@@ -38,7 +38,7 @@ BODY const uint8_t *stage(body_group g, expand_shared *s, const uint8_t *from, u
         if (t < head) to[t] = from[t];
         if (tail + t < bytes) to[tail + t] = from[tail + t];
     }
-    BARRIER();
+    BARRIER(g);
     return to;
 }
 
@@ -177,7 +177,8 @@ BODY void body_embed(const embed_job *job, body_group g, embed_shared *s)
     uint32_t token = g.block / job->strips, first = g.block % job->strips * EXPAND_ELEMENTS, left = job->a.columns - first;
     if (!is_live(token, job->a.live)) return;
     const uint8_t *from = (const uint8_t *)job->a.rows[token] + (uint64_t)(first / job->block_elements) * job->block_bytes;
-    expand_job what = {{NULL, job->a.dtype, 0, job->a.to + token * job->a.to_stride, OFL_COMPUTE_F32}, job->block_elements, job->block_bytes};
+    float *to = job->a.to + token * job->a.to_stride;
+    expand_job what = {{NULL, job->a.dtype, 0, to, OFL_COMPUTE_F32}, job->block_elements, job->block_bytes};
     expand_strip(g, s, &what, from, left < EXPAND_ELEMENTS ? left : EXPAND_ELEMENTS, first);
 }
 

@@ -64,8 +64,9 @@ ofl_status kernel_prepare_sample(const kernel_sample_args *args, kernel_launch *
 
 /* kernels.cu or kernels_host.c: puts it into the stream. */
 ofl_status kernel_queue(ofl_stream *stream, const kernel_launch *launch);
-/* Runs it on the CPU now. backwards: threads and workgroups from the last to the first, which must make no difference. */
-void kernel_run(const kernel_launch *launch, bool backwards);
+/* Runs it on the CPU now. backwards: threads and workgroups from the last to the first, which must make no difference. false: a
+ * barrier is missing between two phases of a body. */
+bool kernel_run(const kernel_launch *launch, bool backwards);
 
 #ifdef __cplusplus
 }

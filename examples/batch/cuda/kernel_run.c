@@ -18,14 +18,18 @@ typedef union kernel_shared { /* a workgroup's */
     static void run_##name(const kernel_job *job, body_group g, kernel_shared *s) { body_##name(&job->kind, g, &s->kind); }
 KERNEL_LIST(RUN)
 
-void kernel_run(const kernel_launch *launch, bool backwards)
+bool kernel_run(const kernel_launch *launch, bool backwards)
 {
 #define RUN_OF(name, threads, kind) run_##name,
     static void (*const bodies[KERNEL_IDS])(const kernel_job *, body_group, kernel_shared *) = {KERNEL_LIST(RUN_OF)};
     kernel_shared shared;
+    bool missed = false;
     for (uint32_t i = 0; i < launch->blocks; i++) {
-        body_group g = {backwards ? launch->blocks - 1 - i : i, backwards};
+        body_watch watch = {false, false};
+        body_group g = {backwards ? launch->blocks - 1 - i : i, backwards, &watch};
         memset(&shared, 0xff, launch->shared_bytes); /* nothing is there before a workgroup writes it */
         bodies[launch->id](&launch->job, g, &shared);
+        missed = missed || watch.missed;
     }
+    return !missed;
 }

@@ -29,7 +29,8 @@ static uint64_t take(uint64_t *end, uint64_t count, uint64_t each)
 
 ofl_status kernel_step_layout_make(const kernel_step_limits *limits, kernel_step_layout *out)
 {
-    if (limits->kv_heads == 0 || limits->heads % limits->kv_heads != 0 || limits->block_tokens == 0 || limits->split_positions % KV_SPAN != 0)
+    if (limits->kv_heads == 0 || limits->heads % limits->kv_heads != 0 || limits->block_tokens == 0 ||
+        limits->split_positions % KV_SPAN != 0)
         return app_fail(OFL_ERROR_ARGUMENT, "step tables: %u heads over %u, blocks of %u tokens, parts of %u positions", limits->heads,
                         limits->kv_heads, limits->block_tokens, limits->split_positions);
     uint64_t cut = limits->split_positions == 0 ? 0 : limits->partial_rows / limits->heads;
@@ -106,8 +107,8 @@ static ofl_status add_item(filling *f, const ofl_step_item *item)
     uint32_t token = f->counts->tokens;
     if (item->token_count == 0 || item->token_count > f->limits->tokens - token || blocks > item->block_count ||
         blocks > f->limits->blocks - f->block_count || (item->wants_logits != 0 && f->counts->rows == f->limits->rows))
-        return app_fail(OFL_ERROR_ARGUMENT, "step tables: a share of %u tokens from position %u goes beyond their limits", item->token_count,
-                        item->first_position);
+        return app_fail(OFL_ERROR_ARGUMENT, "step tables: a share of %u tokens from position %u goes beyond their limits",
+                        item->token_count, item->first_position);
     for (uint32_t t = 0; t < item->token_count; t++) f->places[token + t] = (kernel_place){item->first_position + t, f->block_count};
     if (item->token_count == 1)
         add_decoding(f, token, item->first_position, f->block_count);

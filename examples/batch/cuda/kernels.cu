@@ -12,7 +12,7 @@ extern __shared__ float4 room[];
 #define KERNEL(name, threads, kind)                                                                       \
     __global__ void __launch_bounds__(threads) kernel_of_##name(const __grid_constant__ kind##_job job)   \
     {                                                                                                     \
-        body_group g = {blockIdx.x, false};                                                               \
+        body_group g = {blockIdx.x};                                                               \
         body_##name(&job, g, reinterpret_cast<kind##_shared *>(room));                                    \
     }
 KERNEL_LIST(KERNEL)

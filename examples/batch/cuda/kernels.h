@@ -244,9 +244,9 @@ typedef struct kernel_choice {
 typedef struct kernel_top { int32_t id; float logit; } kernel_top; /* id −1: there are no more */
 
 /* A token for each row of logits: the one that sampling_pick takes, given the same number. Greedy is the same to the bit, and so is which
- * ids top_k leaves; a weight is e^((logit − best) ÷ temperature) in float32 (sums in float64, in an order that the vocabulary alone decides), so
- * a draw within about 10⁻⁶ of a border between two tokens may fall to the other side. The likeliest ids come best first, the lower id
- * among equals, as logprobs_of lists them; NaN is never among them. */
+ * ids top_k leaves. A weight is e^((logit − best) ÷ temperature) by float32, in whole 2⁻⁴⁰, so that sums are exact in any order; a draw
+ * within about 10⁻⁶ of a border between two tokens may fall to the other side than on the CPU. The likeliest ids come best first, the
+ * lower id among equals, as logprobs_of lists them; NaN is never among them. */
 typedef struct kernel_sample_args {
     const float *logits; /* (rows, vocabulary) */
     uint64_t stride;

@@ -15,7 +15,7 @@ typedef struct queued {
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static queued *captured;
 
-static void run_again(void *context) { kernel_run(&((const queued *)context)->launch, false); }
+static void run_again(void *context) { (void)kernel_run(&((const queued *)context)->launch, false); }
 
 static void run_once(void *context)
 {

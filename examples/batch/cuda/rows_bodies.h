@@ -122,13 +122,13 @@ BODY void turn_load(const kernel_turn_args *a, body_group g, turn_shared *s, con
         }
         s->part[t] = sum;
     }
-    BARRIER();
+    BARRIER(g);
     if (h->norm == NULL) return;
     float factor = 1.0f / sqrtf(sum_parts(g, TURN_THREADS, s->part, s->lanes) / (float)dim + a->epsilon);
     EACH_THREAD(g, t, TURN_THREADS) {
         for (uint32_t i = t; i < dim; i += TURN_THREADS) s->row[i] = s->row[i] * factor * h->norm[i];
     }
-    BARRIER();
+    BARRIER(g);
 }
 
 BODY void turn_rotate(const kernel_turn_args *a, body_group g, turn_shared *s, const float *table)
@@ -141,7 +141,7 @@ BODY void turn_rotate(const kernel_turn_args *a, body_group g, turn_shared *s, c
             s->row[i * step + other] = y * table[i] + x * table[i + half];
         }
     }
-    BARRIER();
+    BARRIER(g);
 }
 
 BODY void body_turn(const turn_job *job, body_group g, turn_shared *s)

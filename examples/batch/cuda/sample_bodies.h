@@ -69,35 +69,35 @@ BODY uint64_t searched_measure(const sample_search *how, const sample_row *row, 
 /* The sums of the first `rows` rows of part, for all threads, in sums. */
 BODY void sum_rows(body_group g, sample_shared *s, uint32_t rows)
 {
-    BARRIER();
+    BARRIER(g);
     EACH_THREAD(g, t, SAMPLE_THREADS) {
         if (t >= rows * BODY_LANES) continue;
         uint64_t sum = 0;
         for (uint32_t i = t % BODY_LANES; i < SAMPLE_THREADS; i += BODY_LANES) sum += s->part[t / BODY_LANES][i];
         s->lanes[t / BODY_LANES][t % BODY_LANES] = sum;
     }
-    BARRIER();
+    BARRIER(g);
     EACH_THREAD(g, t, SAMPLE_THREADS) {
         if (t >= rows) continue;
         uint64_t sum = 0;
         for (uint32_t i = 0; i < BODY_LANES; i++) sum += s->lanes[t][i];
         s->sums[t] = sum;
     }
-    BARRIER();
+    BARRIER(g);
 }
 
 /* The largest of part's first row, for all threads. */
 BODY uint64_t largest_part(body_group g, sample_shared *s)
 {
     uint64_t largest = 0;
-    BARRIER();
+    BARRIER(g);
     EACH_THREAD(g, t, SAMPLE_THREADS) {
         if (t >= BODY_LANES) continue;
         uint64_t lane = 0;
         for (uint32_t i = t; i < SAMPLE_THREADS; i += BODY_LANES) lane = s->part[0][i] > lane ? s->part[0][i] : lane;
         s->lanes[0][t] = lane;
     }
-    BARRIER();
+    BARRIER(g);
     for (uint32_t i = 0; i < BODY_LANES; i++) largest = s->lanes[0][i] > largest ? s->lanes[0][i] : largest;
     return largest;
 }
@@ -252,7 +252,7 @@ BODY void list_tops(const sample_job *job, body_group g, sample_shared *s, const
         EACH_THREAD(g, t, SAMPLE_THREADS) {
             if (t == 0) to[i] = top;
         }
-        BARRIER();
+        BARRIER(g);
     }
 }
 
@@ -275,6 +275,7 @@ BODY void body_sample(const sample_job *job, body_group g, sample_shared *s)
     EACH_THREAD(g, t, SAMPLE_THREADS) {
         if (t == 0) a->choices[g.block] = choice;
     }
+    BARRIER(g);
     if (a->tops != NULL && draw.tops != 0) list_tops(job, g, s, &row, draw.tops);
 }
 
