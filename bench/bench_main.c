@@ -20,28 +20,28 @@ static const subcommand subcommands[] = {
     {"mkmodel", bench_mkmodel, "writes a GGUF file of any shape with random weights"},
 };
 
-static void print_help(FILE *to)
-{
-    (void)fputs("usage: ofload-bench NAME [options]\n\n", to);
-    for (size_t i = 0; i < sizeof subcommands / sizeof subcommands[0]; i++) (void)fprintf(to, "  %-10s  %s\n", subcommands[i].name, subcommands[i].summary);
-    (void)fputs("\nofload-bench NAME --help lists the options of each.\n", to);
-}
+#define COUNT (sizeof subcommands / sizeof subcommands[0])
 
-static int answered(const char *word)
+/* A word that is no benchmark, or none. */
+static int answer(int argc, char **argv)
 {
-    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) print_help(stdout);
-    else if (strcmp(word, "--version") == 0) printf("ofload-bench %s\n", ofl_version());
-    else return 0;
-    return 1;
+    cli_option rows[COUNT];
+    const cli_program program = {"ofload-bench", "NAME [options]", "Measures the parts of libofload, and makes models to measure them with.", NULL, rows, COUNT};
+    int exit_status = EXIT_USAGE;
+    for (size_t i = 0; i < COUNT; i++)
+        rows[i] = (cli_option){.name = subcommands[i].name, .kind = CLI_COMMAND, .help = subcommands[i].summary};
+    ofl_status status = cli_parse(&program, &argc, argv, &exit_status);
+    if (status == OFL_END) return exit_status;
+    if (status == OFL_OK && argc > 1)
+        status = app_fail(OFL_ERROR_ARGUMENT, "there is no benchmark \"%.60s\"; ofload-bench --help lists them", argv[1]);
+    if (status == OFL_OK) status = app_fail(OFL_ERROR_ARGUMENT, "the name of a benchmark is needed; ofload-bench --help lists them");
+    return cli_complain(&program, status);
 }
 
 int main(int argc, char **argv)
 {
-    if (argc > 1 && answered(argv[1])) return EXIT_DONE;
-    for (size_t i = 0; argc > 1 && i < sizeof subcommands / sizeof subcommands[0]; i++) {
+    for (size_t i = 0; argc > 1 && i < COUNT; i++) {
         if (strcmp(subcommands[i].name, argv[1]) == 0) return subcommands[i].run(argc - 1, argv + 1);
     }
-    if (argc > 1) (void)fprintf(stderr, "ofload-bench: there is no benchmark \"%s\"; there are:\n", argv[1]);
-    print_help(stderr);
-    return EXIT_USAGE;
+    return answer(argc, argv);
 }

@@ -33,6 +33,31 @@ list(JOIN private " " OFLOAD_PC_PRIVATE)
 configure_file(${PROJECT_SOURCE_DIR}/pkgconfig/libofload.pc.in ${PROJECT_BINARY_DIR}/libofload.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/libofload.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
 
+find_program(OFLOAD_GZIP gzip)
+mark_as_advanced(OFLOAD_GZIP)
 if(OFLOAD_BUILD_PROGRAMS)
-  install(TARGETS ofload-plan ofload-batch ofload-bench RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
+  set(programs ofload-plan ofload-batch ofload-bench)
+  install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
+  foreach(program IN LISTS programs)
+    install(FILES ${PROJECT_SOURCE_DIR}/examples/common/completion.bash RENAME ${program}
+            DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/bash-completion/completions COMPONENT tools)
+    list(APPEND files $<TARGET_FILE:${program}>)
+  endforeach()
+  if(NOT CMAKE_CROSSCOMPILING AND NOT OFLOAD_SANITIZE) # the programs print their manual pages, so they must run here as they are
+    set(man_folder ${PROJECT_BINARY_DIR}/man)
+    set(pages *.1)
+    if(OFLOAD_GZIP)
+      set(pages *.1.gz)
+    endif()
+    add_custom_command(OUTPUT ${man_folder}.made DEPENDS ${programs} ${CMAKE_CURRENT_LIST_DIR}/man.cmake VERBATIM
+                       COMMAND ${CMAKE_COMMAND} "-DPROGRAMS=${files}" -DFOLDER=${man_folder} -DGZIP=$<$<BOOL:${OFLOAD_GZIP}>:${OFLOAD_GZIP}>
+                               -P ${CMAKE_CURRENT_LIST_DIR}/man.cmake
+                       COMMAND ${CMAKE_COMMAND} -E touch ${man_folder}.made)
+    add_custom_target(ofload_man ALL DEPENDS ${man_folder}.made)
+    install(DIRECTORY ${man_folder}/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools
+            FILES_MATCHING PATTERN ${pages})
+  endif()
+endif()
+if(PROJECT_IS_TOP_LEVEL)
+  include(cmake/packages.cmake)
 endif()

@@ -128,7 +128,7 @@ static void mistakes_exit_2_and_failures_1(void **state)
 {
     (void)state;
     static const struct { const char *arguments; int exit_status; const char *says; } cases[] = {
-        {"", 2, "usage"},
+        {"", 2, "--help"},
         {"lnik", 2, "lnik"},
         {"link --device sim:vram=1MB", 2, "h2d"},
         {"link --device cuda:999", 1, "cuda"},

@@ -3,14 +3,13 @@
 #include <string.h>
 
 #define DEFAULT_MAX_TOKENS 256
-#define OWN_OPTIONS 18
+#define OWN_OPTIONS 19
 
 static const char summary[] =
     "Answers a file of prompts (JSON lines as in OpenAI's batch format) with a model that may be bigger than the device:\n"
     "what does not fit is copied to it again in every step, for many sequences at once. A run that was stopped, by whatever,\n"
     "goes on where it stopped when started again.";
 static const char epilogue[] =
-    "ofload-batch merge --input IN.jsonl --output ALL.jsonl PART… joins shards.\n"
     "Lines are read up to 32 MiB each. A custom_id that is there twice is refused before anything runs; any other bad line\n"
     "gets an error line.\n"
     "logprobs are the model's own: of its logits over all tokens, before temperature, top_p and top_k.\n"
@@ -30,6 +29,7 @@ static void add(const cli_option *options, size_t count)
 static void make_table(batch_options *o)
 {
     const cli_option own[] = {
+        {"merge", CLI_COMMAND, NULL, NULL, NULL, NULL, "joins the outputs of shards"},
         {"--model", CLI_TEXT, &o->model, NULL, "MODEL", NULL, "a GGUF file or a Hugging Face folder"},
         {"--input", CLI_TEXT, &o->input, NULL, "IN.jsonl", NULL, "the requests, one a line"},
         {"--output", CLI_TEXT, &o->output, NULL, "OUT.jsonl", NULL,

@@ -6,12 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/show.h"
+#include "common/cli_pages.h"
 
 #define MAX_OPTIONS 64
-#define HELP_COLUMN 30
-
-static const char *const built_in[] = {"--help", "--version"};
 
 /* Edits that turn one name into the other; names are short. */
 static size_t distance(const char *a, const char *b)
@@ -31,20 +28,15 @@ static size_t distance(const char *a, const char *b)
     return row[n];
 }
 
-static const char *name_at(const cli_program *program, size_t i)
-{
-    return i < program->option_count ? program->options[i].name : built_in[i - program->option_count];
-}
-
 static ofl_status unknown_option(const cli_program *program, const char *name)
 {
     const char *nearest = NULL;
     size_t least = SIZE_MAX;
-    for (size_t i = 0; i < program->option_count + 2; i++) {
-        size_t d = distance(name, name_at(program, i));
+    for (size_t i = 0; cli_option_name(program, i) != NULL; i++) {
+        size_t d = distance(name, cli_option_name(program, i));
         if (d >= least) continue;
         least = d;
-        nearest = name_at(program, i);
+        nearest = cli_option_name(program, i);
     }
     if (nearest != NULL && least <= 3 && least < strlen(name) - 2)
         return app_fail(OFL_ERROR_ARGUMENT, "%.60s is no option; did you mean %s?", name, nearest);
@@ -85,6 +77,7 @@ static ofl_status read_value(const cli_option *option, const char *text)
     case CLI_COUNT: return cli_parse_count(text, option->value);
     case CLI_NUMBER: return cli_parse_number(text, option->value);
     case CLI_CHOICE: return read_choice(option->choices, text, option->value);
+    case CLI_COMMAND: break;
     }
     return app_fail(OFL_ERROR_INTERNAL, "%s has a kind that is not known", option->name);
 }
@@ -128,36 +121,11 @@ static ofl_status take_option(walk *w)
     return OFL_OK;
 }
 
-static void print_option(const char *name, const char *argument, const char *help)
-{
-    char left[64];
-    (void)snprintf(left, sizeof left, "%s%s%s", name, argument != NULL ? " " : "", argument != NULL ? argument : "");
-    printf("  ");
-    show_left(left, HELP_COLUMN);
-    if (strlen(left) > HELP_COLUMN) printf("\n  %*s", HELP_COLUMN, "");
-    printf("  %s\n", help);
-}
-
-static void print_help(const cli_program *program)
-{
-    printf("usage: %s %s\n\n%s\n\noptions:\n", program->name, program->usage, program->summary);
-    for (size_t i = 0; i < program->option_count; i++) {
-        const cli_option *option = &program->options[i];
-        print_option(option->name, option->argument, option->help);
-    }
-    print_option("--help", NULL, "this text");
-    print_option("--version", NULL, "the version");
-    if (program->epilogue != NULL) printf("\n%s\n", program->epilogue);
-}
-
-/* --help and --version count wherever they stand before "--", even beside a mistake. */
+/* These count wherever they stand before "--", even beside a mistake. */
 static bool answered(const cli_program *program, int argc, char **argv)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) print_help(program);
-        else if (strcmp(argv[i], "--version") == 0) printf("%s %s\n", program->name, ofl_version());
-        else continue;
-        return true;
+        if (cli_answer(program, argv[i])) return true;
     }
     return false;
 }
@@ -200,6 +168,7 @@ ofl_status cli_parse(const cli_program *program, int *argc, char **argv, int *ex
 static bool is_given(const cli_option *option)
 {
     static const char zero[8];
+    if (option->kind == CLI_COMMAND) return false;
     if (option->given != NULL) return *option->given != 0;
     if (option->kind == CLI_TEXT) return *(const char **)option->value != NULL;
     return memcmp(option->value, zero, option->kind == CLI_FLAG || option->kind == CLI_CHOICE ? 4 : 8) != 0;

@@ -1,4 +1,5 @@
-/* Options of the programs: one table is the source of --help, of parsing and of the check that a doubled or unknown option is refused. */
+/* Options of the programs: one table is the source of parsing, of the check that a doubled or unknown option is refused, and of --help, manual
+ * page and completion (cli_pages.h). */
 #ifndef OFLOAD_CLI_H
 #define OFLOAD_CLI_H
 
@@ -18,7 +19,8 @@ typedef enum cli_kind {
     CLI_FLOPS,   /* double *: "51TFLOP/s" */
     CLI_COUNT,   /* uint64_t *: a whole number */
     CLI_NUMBER,  /* double * */
-    CLI_CHOICE   /* uint32_t *: index in `choices`, a |-separated list that ends in NULL via the string's end */
+    CLI_CHOICE,  /* uint32_t *: index in `choices`, a |-separated list that ends in NULL via the string's end */
+    CLI_COMMAND  /* no option, but a first word that has a program of its own: only told. value is NULL */
 } cli_kind;
 
 typedef struct cli_option {
@@ -40,7 +42,7 @@ typedef struct cli_program {
     size_t option_count;
 } cli_program;
 
-/* Parses. --help and --version are handled: *exit_out = EXIT_DONE and a return of OFL_END. Both "--name value" and "--name=value"; "--" ends options.
+/* Parses. --help, --version and what else cli_answer knows are handled: *exit_out = EXIT_DONE and a return of OFL_END. Both "--name value" and "--name=value"; "--" ends options.
  * Positional arguments are moved to argv[1…]; *argc is their number and 1. A mistake: OFL_ERROR_ARGUMENT with the sentence in app_error(), exit status EXIT_USAGE. */
 ofl_status cli_parse(const cli_program *program, int *argc, char **argv, int *exit_out);
 /* After cli_parse: the first option given that `with` (ends in NULL) does not name, or NULL. An option of a number counts as given where it
