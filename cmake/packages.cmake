@@ -18,6 +18,8 @@ set(CPACK_DEBIAN_PACKAGE_SOURCE ofload)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+configure_file(${CMAKE_CURRENT_LIST_DIR}/packages/check.cmake.in ${PROJECT_BINARY_DIR}/packages/check.cmake @ONLY)
+set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_BINARY_DIR}/packages/check.cmake)
 
 set(about "What fits stays on the device; the rest waits in pinned host memory and is
 copied in every step, just before it is needed. One copy of a weight serves

@@ -4,7 +4,8 @@
 # -DOFLOAD_CUDA=OFF leaves CUDA out.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-folder=$root/build-packages out=
+folder=$root/build-packages
+out=$folder/deb
 if [ "${1:-}" = -o ]; then out=$(realpath "$2"); shift 2; fi
 options=("$@")
 case " $* " in
@@ -15,5 +16,7 @@ install_packages "${build_packages[@]}" dpkg-dev
 cd "$root"
 build "$folder" -DCMAKE_INSTALL_PREFIX=/usr -DCMAKE_BUILD_TYPE=Release -DOFLOAD_BUILD_TESTS=OFF "${options[@]}"
 say "Packages"
-(cd "$folder" && cpack -B "${out:-$folder/deb}" >cpack.log 2>&1) || { tail -n 40 "$folder/cpack.log" >&2; exit 1; }
-ls "${out:-$folder/deb}"/*.deb
+(cd "$folder" && cpack -B "$folder/cpack" >cpack.log 2>&1) || { tail -n 40 "$folder/cpack.log" >&2; exit 1; }
+mkdir -p "$out"
+cp "$folder"/cpack/*.deb "$out/"
+ls "$out"/*.deb

@@ -151,12 +151,21 @@ ofl_short_text ofl_bytes_text(uint64_t bytes)
     return out;
 }
 
+ofl_status ofl_struct_room(const void *to, const char *name)
+{
+    uint32_t size;
+    if (to == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "%s: no struct given", name);
+    memcpy(&size, to, sizeof size);
+    if (size < sizeof size) return ofl_fail(OFL_ERROR_ARGUMENT, "%s: struct_size is %u; set it to sizeof(%s)", name, (unsigned)size, name);
+    return OFL_OK;
+}
+
 ofl_status ofl_struct_in(void *full, size_t full_size, const void *from, const char *name)
 {
     uint32_t size;
-    if (from == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "%s: no struct given", name);
+    ofl_status status = ofl_struct_room(from, name);
+    if (status != OFL_OK) return status;
     memcpy(&size, from, sizeof size);
-    if (size < sizeof size) return ofl_fail(OFL_ERROR_ARGUMENT, "%s: struct_size is %u; set it to sizeof(%s)", name, (unsigned)size, name);
     for (size_t i = full_size; i < size; i++) {
         if (((const unsigned char *)from)[i] != 0)
             return ofl_fail(OFL_ERROR_ARGUMENT, "%s: a field beyond the %zu bytes that this version knows is set", name, full_size);
@@ -169,9 +178,9 @@ ofl_status ofl_struct_in(void *full, size_t full_size, const void *from, const c
 ofl_status ofl_struct_out(void *to, const void *full, size_t full_size, const char *name)
 {
     uint32_t size;
-    if (to == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "%s: no struct given", name);
+    ofl_status status = ofl_struct_room(to, name);
+    if (status != OFL_OK) return status;
     memcpy(&size, to, sizeof size);
-    if (size < sizeof size) return ofl_fail(OFL_ERROR_ARGUMENT, "%s: struct_size is %u; set it to sizeof(%s)", name, (unsigned)size, name);
     if (size > full_size) memset((char *)to + full_size, 0, size - full_size);
     memcpy((char *)to + sizeof size, (const char *)full + sizeof size, (size < full_size ? size : full_size) - sizeof size);
     return OFL_OK;

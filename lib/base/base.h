@@ -69,7 +69,9 @@ ofl_short_text ofl_bytes_text(uint64_t bytes);
 
 /* Growable structs: struct_size is the first uint32_t of each.
  * in: copies what the caller knows into `full` (zeroed first); refuses a size of 0 and a non-zero tail that this library does not know.
+ * room: may out be written there? Where it is to be refused before anything is done.
  * out: writes as much of `full` as the caller's struct has room for, leaving its struct_size as it was. */
+ofl_status ofl_struct_room(const void *to, const char *name);
 ofl_status ofl_struct_in(void *full, size_t full_size, const void *from, const char *name);
 ofl_status ofl_struct_out(void *to, const void *full, size_t full_size, const char *name);
 

@@ -40,7 +40,8 @@ static ofl_status refuse(const char *what, const char *why) { return ofl_fail(OF
 
 static ofl_status check(const ofl_device *device, const ofl_compute_probe *p, const ofl_compute_figures *out)
 {
-    if (out == NULL) return refuse("figures", "no place for them");
+    ofl_status status = ofl_struct_room(out, "ofl_compute_figures");
+    if (status != OFL_OK) return status;
     if (device == NULL) return refuse("device", "none given");
     if (p->run == NULL) return refuse("run", "no function that computes");
     if (p->block_count == 0 || p->max_tokens == 0) return refuse("block count and most tokens", "must be above 0");
@@ -236,12 +237,18 @@ ofl_status ofl_compute_measure(ofl_device *device, const ofl_compute_probe *prob
     return status;
 }
 
+/* Points are borrowed from where the caller has them; what an older caller's structs do not hold is left out. */
 void ofl_compute_use(const ofl_compute_figures *figures, ofl_workload *workload)
 {
-    workload->compute_point_count = figures->point_count;
-    workload->compute_points = figures->points;
-    workload->head_point_count = figures->head_point_count;
-    workload->head_points = figures->head_points;
-    workload->attention_seconds_per_kv_token = figures->attention_seconds_per_kv_token;
-    workload->prefill_attention_seconds_per_kv_token = figures->prefill_attention_seconds_per_kv_token;
+    ofl_compute_figures f;
+    ofl_workload full;
+    if (ofl_struct_in(&f, sizeof f, figures, "ofl_compute_figures") != OFL_OK) return;
+    if (ofl_struct_in(&full, sizeof full, workload, "ofl_workload") != OFL_OK) return;
+    full.compute_point_count = f.point_count;
+    full.compute_points = figures->points;
+    full.head_point_count = f.head_point_count;
+    full.head_points = figures->head_points;
+    full.attention_seconds_per_kv_token = f.attention_seconds_per_kv_token;
+    full.prefill_attention_seconds_per_kv_token = f.prefill_attention_seconds_per_kv_token;
+    (void)ofl_struct_out(workload, &full, sizeof full, "ofl_workload");
 }

@@ -249,8 +249,8 @@ ofl_status ofl_engine_acquire(ofl_engine *engine, uint32_t index, ofl_stream *st
     if (status != OFL_OK) return status;
     ofl_engine_unit *unit = &engine->units[index];
     if (unit->held) return ofl_fail(OFL_ERROR_STATE, "acquire of unit %u: it is held already; release it first", (unsigned)index);
-    ofl_view view = {sizeof view, unit->slice_count, engine->views + unit->slice_first}, written;
-    status = ofl_struct_in(&written, sizeof written, out, "ofl_view"); /* only to refuse it before anything moves */
+    ofl_view view = {sizeof view, unit->slice_count, engine->views + unit->slice_first};
+    status = ofl_struct_room(out, "ofl_view"); /* before anything moves */
     if (status != OFL_OK) return status;
     if (unit->seen == engine->step) step_end(engine);
     if (unit->piece_bytes != 0) status = acquire_piece(engine, index, stream);
