@@ -34,7 +34,7 @@ if [ -n "$quick" ]; then exit 0; fi
 
 build build-clang -DCMAKE_C_COMPILER=clang
 build build-nocuda -DOFLOAD_CUDA=OFF -DOFLOAD_BUILD_PROGRAMS=OFF
-run_tests build-nocuda -R '^test_(base|device)'
+run_tests build-nocuda -R '^test_(base|device|embed|abi)'
 
 build build-asan "-DOFLOAD_SANITIZE=address,undefined" -DCMAKE_BUILD_TYPE=RelWithDebInfo
 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 run_tests build-asan -j 2

@@ -40,7 +40,7 @@ quietly inside sh -c 'apt-get install -y -qq --no-install-recommends /debs/*.deb
 
 for program in ofload-plan ofload-batch ofload-bench; do inside "$program" --version || die "$program does not run"; done
 quietly inside ofload-bench mkmodel --layers 2 --output /debs/m.gguf
-inside ofload-plan --vram 12MB --link 12GB/s /debs/m.gguf >"$folder/page" 2>&1 || die "ofload-plan: $(cat "$folder/page")"
+inside ofload-plan --vram 1GB --link 12GB/s --context 512 /debs/m.gguf >"$folder/page" 2>&1 || die "ofload-plan: $(cat "$folder/page")"
 grep -q 'tokens/s' "$folder/page" || die "no plan was printed"
 head -n 6 "$folder/page"
 echo '{"custom_id":"a","method":"POST","url":"/v1/completions","body":{"model":"m","prompt":"Hello","max_tokens":4}}' >"$clean/debs/in.jsonl"
