@@ -26,7 +26,8 @@ static const subcommand subcommands[] = {
 static int answer(int argc, char **argv)
 {
     cli_option rows[COUNT];
-    const cli_program program = {"ofload-bench", "NAME [options]", "Measures the parts of libofload, and makes models to measure them with.", NULL, rows, COUNT};
+    const cli_program program = {"ofload-bench", "NAME [options]",
+                                 "Measures the parts of libofload, and makes models to measure them with.", NULL, rows, COUNT};
     int exit_status = EXIT_USAGE;
     for (size_t i = 0; i < COUNT; i++)
         rows[i] = (cli_option){.name = subcommands[i].name, .kind = CLI_COMMAND, .help = subcommands[i].summary};

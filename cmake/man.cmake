@@ -1,4 +1,5 @@
-# cmake -DPROGRAMS=… -DFOLDER=… -DGZIP=… -P man.cmake: the manual page of each program and of each command that it lists, from --help-man.
+# cmake -DPROGRAMS=… -DFOLDER=… -DGZIP=… -P man.cmake: the manual page of each program, and of each command that it lists, as it
+# prints it for --help-man.
 file(REMOVE_RECURSE ${FOLDER})
 file(MAKE_DIRECTORY ${FOLDER})
 

@@ -1,5 +1,6 @@
-# Debian packages, by cpack in a build folder (tools/packages.sh does all of it): libofloadN, which is named by the soname, libofload-dev and
-# ofload-tools. Needed packages are found by dpkg-shlibdeps; so nothing may be linked that is of no package, like a CUDA Runtime of its own.
+# Debian packages, by cpack in a build folder (tools/packages.sh does all of it): libofloadN, which is named by the soname, libofload-dev
+# and ofload-tools. Needed packages are found by dpkg-shlibdeps; so nothing may be linked that is of no package, like a CUDA Runtime of
+# its own.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
 set(CPACK_PACKAGE_CONTACT "libofload maintainers <maintainers@libofload.example>")

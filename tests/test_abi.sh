@@ -22,17 +22,21 @@ for name in layout.txt symbols.txt; do
     breaks=$([ $? -eq 3 ] && echo no || echo yes)
     case "$breaks ${OFLOAD_UPDATE_GOLDEN:-}" in
     "no 1" | *" break") cp "$folder/$name" "$golden/$name" && echo "$name: written anew" ;;
-    *) fail "$name is not as released; OFLOAD_UPDATE_GOLDEN=1 $0 . build takes what grew" ;;
+    *) fail "$name is not as released; OFLOAD_UPDATE_GOLDEN=1 bash $0 . build takes what grew" ;;
     esac
 done
-diff <(abi functions "$root/include" "$cc") <(sed 's/@.*//' "$folder/symbols.txt") || fail "declared for export (<), but not exported (>): see lib/ofload.map"
-[ -z "$(abi names "$root/include" "$cc")" ] || fail "names that are not ofl_, OFL_ or OFLOAD_: $(abi names "$root/include" "$cc")"
+diff <(abi functions "$root/include" "$cc") <(sed 's/@.*//' "$folder/symbols.txt") ||
+    fail "declared for export (<) is other than exported (>): see lib/ofload.map"
+others=$(abi names "$root/include" "$cc") || fail "names that are not ofl_, OFL_ or OFLOAD_: $others"
 
 if [ -z "$(cached OFLOAD_SANITIZE)" ]; then
     for when in earlier later; do
         abi "$when" "$root/include" "$folder/$when" || fail "no $when headers"
-        "$cc" -std=c99 -Wall -I "$folder/$when" "$root/tests/embed/client.c" -L "$build/lib" -lofload -o "$folder/client" || { fail "client of $when headers"; continue; }
-        said=$(LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$folder/client") || fail "a client of $when headers does not run: $said"
+        if ! "$cc" -std=c99 -Wall -I "$folder/$when" "$root/tests/embed/client.c" -L "$build/lib" -lofload -o "$folder/client"; then
+            fail "client of $when headers"
+            continue
+        fi
+        said=$(LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$folder/client") || fail "a client of $when headers: $said"
         echo "client of $when headers: $said"
     done
 fi

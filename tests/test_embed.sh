@@ -16,15 +16,20 @@ fail() { echo "FAILED: $*"; failed=1; }
 expect() { local way=$1; shift; "$@" >"$folder/log" 2>&1 || { fail "$way"; tail -20 "$folder/log"; }; }
 run() {
     local said
-    said=$(LD_LIBRARY_PATH=$libraries "$2") && [[ $said == *"every weight as it was"* ]] && echo "$1: $said" || fail "$1 does not run: $said"
+    said=$(LD_LIBRARY_PATH=$libraries "$2") || fail "$1: it does not run"
+    if [[ $said == *"every weight as it was"* ]]; then echo "$1: $said"; else fail "$1: $said"; fi
 }
 # links YES|NO PROGRAM: whether it needs the shared library
-links() { if readelf -d "$2" | grep -q 'NEEDED.*libofload\.so\.[0-9]'; then [ "$1" = YES ]; else [ "$1" = NO ]; fi || fail "$2: needs libofload.so: not $1"; }
+links() {
+    local needs=NO
+    if readelf -d "$2" | grep -q 'NEEDED.*libofload\.so\.[0-9]'; then needs=YES; fi
+    [ "$needs" = "$1" ] || fail "$2: needs libofload.so: $needs"
+}
 
 cmake --install "$build" --prefix "$folder/first" >"$folder/log" || { cat "$folder/log"; exit 1; }
 mkdir "$folder/other" && mv "$folder/first" "$folder/other/place"
 moved=$folder/other/place
-grep -rlF -e "$root" -e "$folder/first" -e "$build" "$moved" --include='*.pc' --include='*.cmake' --include='*.h' && fail "these name folders of the build"
+grep -rlF -e "$root" -e "$folder/first" -e "$build" "$moved" --include='*.pc' --include='*.cmake' && fail "these name folders of the build"
 libraries=$(dirname "$(find "$moved" -name libofload.so)")
 alone=$folder/alone # the same without the shared library
 cp -a "$moved" "$alone" && find "$alone" -name 'libofload.so*' -delete
@@ -45,13 +50,17 @@ for name in shared shared-cxx static beside; do run "pkg-config, $name" "$folder
 links YES "$folder/shared"; links NO "$folder/static"; links NO "$folder/beside"
 
 # The shared one needs nothing that the library is made of.
-with_cmake() { cmake -S "$root/tests/embed" -B "$folder/$1" -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$2" -DKIND="$1" "${@:3}" && cmake --build "$folder/$1"; }
+with_cmake() {
+    cmake -S "$root/tests/embed" -B "$folder/$1" -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$2" "${@:3}" && cmake --build "$folder/$1"
+}
 expect "CMake, shared" with_cmake shared-cmake "$moved" -DKIND=shared -DPKG_CONFIG_EXECUTABLE=/bin/false
 expect "CMake, static" with_cmake static-cmake "$moved" -DKIND=static
 for name in shared static; do run "CMake, $name" "$folder/$name-cmake/client"; done
 links YES "$folder/shared-cmake/client"; links NO "$folder/static-cmake/client"
 with_cmake refused "$moved" -DKIND=static -DPKG_CONFIG_EXECUTABLE=/bin/false >"$folder/log" 2>&1 && fail "static without hwloc"
-tr -s '\n ' ' ' <"$folder/log" | grep -q 'no component "static" here: not found:.*HWLOC' || { fail "static without hwloc: no reason given"; cat "$folder/log"; }
+tr -s '\n ' ' ' <"$folder/log" | grep -q 'no component "static" here: not found:.*HWLOC' ||
+    fail "static without hwloc: $(cat "$folder/log")"
 
-expect "as a subproject" cmake -S "$root/tests/embed/subproject" -B "$folder/sub" -DCMAKE_C_COMPILER="$cc" -DOFLOAD_SOURCE="$root" -DOFLOAD_CUDA=OFF
+expect "as a subproject" cmake -S "$root/tests/embed/subproject" -B "$folder/sub" -DCMAKE_C_COMPILER="$cc" -DOFLOAD_CUDA=OFF \
+    -DOFLOAD_SOURCE="$root"
 exit "$failed"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The Debian packages, built without CUDA, install on a fresh minimal Debian, run there, and go again. Minutes, and as root with debootstrap:
+# The Debian packages, built without CUDA, install on a fresh minimal Debian, run there, and go again. Minutes; as root, with debootstrap:
 #   OFLOAD_TEST_PACKAGES=1 ctest --test-dir build -R test_packages      OFLOAD_DEB_FOLDER=… takes packages that are built already
 set -u
 root=$1
@@ -8,7 +8,8 @@ skip() { echo "skipped: $*"; exit 77; }
 [ "$(id -u)" -eq 0 ] || skip "not root"
 command -v debootstrap >/dev/null || skip "no debootstrap"
 suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
-mirror=$(sed -n 's/^URIs: *\([^ ]*\).*/\1/p; s/^deb \(\[[^]]*\] \)\?\([^ ]*\).*/\2/p' /etc/apt/sources.list.d/debian.sources /etc/apt/sources.list 2>/dev/null | head -n 1)
+sources=(/etc/apt/sources.list.d/debian.sources /etc/apt/sources.list)
+mirror=$(sed -n 's/^URIs: *\([^ ]*\).*/\1/p; s/^deb \(\[[^]]*\] \)\?\([^ ]*\).*/\2/p' "${sources[@]}" 2>/dev/null | head -n 1)
 [ -n "$suite" ] && [ -n "$mirror" ] || skip "no Debian with a package source"
 
 folder=$(mktemp -d /var/tmp/ofload-packages.XXXXXX)
@@ -23,7 +24,9 @@ if [ -z "${OFLOAD_DEB_FOLDER:-}" ]; then
     quietly bash "$folder/source/tools/packages.sh" -o "$debs" -DOFLOAD_CUDA=OFF
 fi
 [ "$(find "$debs" -name '*.deb' | wc -l)" -eq 3 ] || die "there should be three packages in $debs"
+names=()
 for deb in "$debs"/*.deb; do
+    names+=("$(dpkg-deb -f "$deb" Package)")
     dpkg-deb -f "$deb" Package Version Depends
     dpkg-deb -f "$deb" Depends | grep -iE 'cuda|nvidia' && die "$deb depends on CUDA"
 done
@@ -43,10 +46,12 @@ quietly inside ofload-bench mkmodel --layers 2 --output /debs/m.gguf
 inside ofload-plan --vram 1GB --link 12GB/s --context 512 /debs/m.gguf >"$folder/page" 2>&1 || die "ofload-plan: $(cat "$folder/page")"
 grep -q 'tokens/s' "$folder/page" || die "no plan was printed"
 head -n 6 "$folder/page"
-echo '{"custom_id":"a","method":"POST","url":"/v1/completions","body":{"model":"m","prompt":"Hello","max_tokens":4}}' >"$clean/debs/in.jsonl"
-quietly inside ofload-batch --device sim:vram=64MiB,h2d=1GB/s --model /debs/m.gguf --input /debs/in.jsonl --output /debs/out.jsonl --quiet
+body='{"model":"m","prompt":"Hello","max_tokens":4}'
+echo '{"custom_id":"a","method":"POST","url":"/v1/completions","body":'"$body}" >"$clean/debs/in.jsonl"
+quietly inside ofload-batch --device sim:vram=64MiB,h2d=1GB/s --model /debs/m.gguf --input /debs/in.jsonl \
+    --output /debs/out.jsonl --quiet
 grep -q '"custom_id":"a"' "$clean/debs/out.jsonl" || die "no answer"
-inside sh -c 'ldconfig -p | grep -q libofload.so.1' || die "the loader does not know the library"
-quietly inside sh -c 'apt-get purge -y -qq ofload-tools libofload-dev libofload1'
+inside sh -c 'ldconfig -p | grep -q libofload.so' || die "the loader does not know the library"
+quietly inside apt-get purge -y -qq "${names[@]}"
 [ -z "$(find "$clean"/usr -iname '*ofload*' | head)" ] || die "something is left after the packages are gone"
 echo "installed, ran and went"

@@ -1,5 +1,5 @@
-/* Structs that grow, through every function that takes one: of a caller whose struct is smaller no byte beyond is read or written (it ends at
- * a page that nobody may touch), of one whose struct is larger the rest is zeroed, or refused where it is set. */
+/* Structs that grow, through every function that takes one: of a caller whose struct is smaller no byte beyond is read or written (it ends
+ * at a page that nobody may touch), of one whose struct is larger the rest is zeroed, or refused where it is set. */
 #include "support/engine_fixture.h"
 #include "support/gguf_writer.h"
 
@@ -156,11 +156,13 @@ typedef struct in_case {
     ofl_status (*call)(const void *in);
 } in_case;
 
-static const ofl_model_shape shape = {.struct_size = sizeof shape, .block_count = 1, .hidden_size = 64, .head_count = 1, .head_count_kv = 1,
-                                      .head_dim_k = 64, .head_dim_v = 64, .ffn_size = 64, .vocab_size = 64, .trained_context_tokens = 64};
+static const ofl_model_shape shape = {.struct_size = sizeof shape, .block_count = 1, .hidden_size = 64, .head_count = 1,
+                                      .head_count_kv = 1, .head_dim_k = 64, .head_dim_v = 64, .ffn_size = 64,
+                                      .vocab_size = 64, .trained_context_tokens = 64};
 static const float numbers[64 * 64];
-static const ofl_tensor_source source = {.struct_size = sizeof source, .name = "one", .dtype = OFL_DTYPE_F32, .tensor_class = OFL_CLASS_DENSE,
-                                         .role = OFL_ROLE_ATTN_Q, .n_dims = 2, .dims = {64, 64}, .data = numbers};
+static const ofl_tensor_source source = {.struct_size = sizeof source, .name = "one", .dtype = OFL_DTYPE_F32,
+                                         .tensor_class = OFL_CLASS_DENSE, .role = OFL_ROLE_ATTN_Q, .n_dims = 2, .dims = {64, 64},
+                                         .data = numbers};
 static const ofl_kv_layer kv = {.struct_size = sizeof kv, .kind = OFL_KV_FULL, .head_count_kv = 1, .k_elements = 64, .v_elements = 64};
 static const ofl_probe_options probing = {.struct_size = sizeof probing};
 static const ofl_workload job = {.struct_size = sizeof job, .context_tokens = 32, .sequences = 1, .prefill_chunk_tokens = 4};
@@ -276,7 +278,8 @@ static void test_what_callers_fill(void **state)
             memcpy(in, c->full, size < c->bytes ? size : c->bytes);
             memcpy(in, &size, 4);
             ofl_status status = c->call(in);
-            if (size >= used && status != OFL_OK) fail_msg("%s: %u of %zu bytes: %s", c->name, (unsigned)size, c->bytes, ofl_error_message());
+            if (size >= used && status != OFL_OK)
+                fail_msg("%s: %u of %zu bytes: %s", c->name, (unsigned)size, c->bytes, ofl_error_message());
             if (size <= c->bytes) continue;
             in[size - 1] = 1;
             assert_status(c->call(in), OFL_ERROR_ARGUMENT);
@@ -306,7 +309,9 @@ static void test_figures_go_into_a_workload(void **state)
         memset(to, 0, size);
         memcpy(to, &size, 4);
         ofl_compute_use(&figures, (ofl_workload *)(void *)to);
-        if (size >= offsetof(ofl_workload, compute_points) + 8) assert_true(((const ofl_workload *)(const void *)to)->compute_points == figures.points);
+        const ofl_compute_point *points = figures.points;
+        const size_t place = offsetof(ofl_workload, compute_points);
+        if (size >= place + sizeof points) assert_memory_equal(to + place, &points, sizeof points);
     }
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the Debian packages: tools/packages.sh [-o FOLDER] [cmake options]. They come into FOLDER (default: build-packages/deb).
-# With a CUDA toolkit its runtime is linked statically: one package for machines with and without a driver, which depends on no package of CUDA.
-# -DOFLOAD_CUDA=OFF leaves CUDA out.
+# With a CUDA toolkit its runtime is linked statically: one package for machines with and without a driver, which depends on no package of
+# CUDA. -DOFLOAD_CUDA=OFF leaves CUDA out.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 folder=$root/build-packages
@@ -10,7 +10,10 @@ if [ "${1:-}" = -o ]; then out=$(realpath "$2"); shift 2; fi
 options=("$@")
 case " $* " in
 *OFLOAD_CUDA=OFF* | *OFLOAD_CUDA_STATIC=*) ;;
-*) if [ -n "$(find /usr/local/cuda*/ /usr/lib -name libcudart_static.a 2>/dev/null | head -n 1)" ]; then options+=(-DOFLOAD_CUDA_STATIC=ON); fi ;;
+*)
+    toolkit=$(find /usr/local/cuda*/ /usr/lib -name libcudart_static.a 2>/dev/null | head -n 1)
+    [ -z "$toolkit" ] || options+=(-DOFLOAD_CUDA_STATIC=ON)
+    ;;
 esac
 install_packages "${build_packages[@]}" dpkg-dev
 cd "$root"

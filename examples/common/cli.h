@@ -1,5 +1,5 @@
-/* Options of the programs: one table is the source of parsing, of the check that a doubled or unknown option is refused, and of --help, manual
- * page and completion (cli_pages.h). */
+/* Options of the programs: one table is the source of parsing, of the check that a doubled or unknown option is refused, and of --help,
+ * manual page and completion (cli_pages.h). */
 #ifndef OFLOAD_CLI_H
 #define OFLOAD_CLI_H
 

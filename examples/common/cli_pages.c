@@ -99,7 +99,7 @@ static void put_page_name(const char *name, bool capitals)
 static void put_purpose(const char *summary)
 {
     size_t bytes = 0;
-    while (summary[bytes] != '\0' && !((summary[bytes] == '.' || summary[bytes] == ':') && !isgraph((unsigned char)summary[bytes + 1]))) bytes++;
+    while (summary[bytes] != '\0' && (strchr(".:", summary[bytes]) == NULL || isgraph((unsigned char)summary[bytes + 1]))) bytes++;
     char first = (char)tolower((unsigned char)summary[0]);
     put_roff(&first, bytes > 0);
     for (size_t i = 1; i < bytes; i++) put_roff(summary[i] == '\n' ? " " : summary + i, 1);

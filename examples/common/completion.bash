@@ -6,7 +6,9 @@ _ofload()
     if [[ $word == "=" ]]; then word=; fi
     if [[ $before == "=" ]]; then before=${COMP_WORDS[COMP_CWORD - 2]}; fi
     COMPREPLY=()
-    if ((COMP_CWORD > 1)) && "$program" --help-words 2>/dev/null | grep -qx -- "${COMP_WORDS[1]} command"; then command=("${COMP_WORDS[1]}"); fi
+    if ((COMP_CWORD > 1)) && "$program" --help-words 2>/dev/null | grep -qx -- "${COMP_WORDS[1]} command"; then
+        command=("${COMP_WORDS[1]}")
+    fi
     while read -r name kind; do
         if [[ $name == "$before" && -n $kind && $kind != command ]]; then
             case $kind in

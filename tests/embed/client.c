@@ -1,5 +1,5 @@
 /* A program outside the tree, in the C that is C++ too: its own weights, a plan, a loop that streams them, a queue of requests. Prints one
- * line and exits 0 when every weight came as it was. Compiled against headers in which the newest members are cut off it must do the same. */
+ * line and exits 0 when every weight came as it was. Compiled against headers in which the newest members are cut off it does the same. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,7 +125,8 @@ int main(void)
         check(ofl_front_commit(front, &finished, forecast.step.step_seconds));
     }
     check(ofl_engine_stats_get(engine, &stats));
-    printf("ofload %s: %d steps, %s, %s\n", ofl_version(), steps, stats.bytes_streamed > 0 && budget.ring_bytes > 0 ? "streamed" : "NOTHING STREAMED",
+    printf("ofload %s: %d steps, %s, %s\n", ofl_version(), steps,
+           stats.bytes_streamed > 0 && budget.ring_bytes > 0 ? "streamed" : "NOTHING STREAMED",
            same ? "every weight as it was" : "WRONG WEIGHTS");
     ofl_front_destroy(front);
     ofl_engine_close(engine);

@@ -22,9 +22,12 @@ def strip_comments(text):
     return re.sub(r"/\*.*?\*/", "", text, flags=re.S)
 
 
+def run_with(options, cc, source):
+    return subprocess.run([*cc.split(), *options, "-x", "c", "-"], input=source, text=True, check=True, capture_output=True).stdout
+
+
 def preprocessed(include, cc, *options):
-    command = [*cc.split(), "-E", *options, "-I", include, "-x", "c", "-"]
-    return subprocess.run(command, input="#include <ofload/ofload.h>\n", text=True, check=True, capture_output=True).stdout
+    return run_with(["-E", *options, "-I", include], cc, "#include <ofload/ofload.h>\n")
 
 
 def own_text(include, cc):
@@ -74,7 +77,7 @@ def layout(include, cc):
     out.append("return 0;\n}\n")
     with tempfile.TemporaryDirectory() as folder:
         program = f"{folder}/layout"
-        subprocess.run([*cc.split(), "-I", include, "-x", "c", "-", "-o", program], input="".join(out), text=True, check=True)
+        run_with(["-I", include, "-o", program], cc, "".join(out))
         return subprocess.run([program], text=True, check=True, capture_output=True).stdout
 
 
@@ -126,8 +129,7 @@ def names(include, cc):
         tag = re.search(r"\b(?:struct|enum|union)\s+(\w+)", head)
         found |= {m[1] for m in (declared, tag) if m} - {"enum"}
     own = set(re.findall(r"^#define (\w+)", preprocessed(include, cc, "-dM"), re.M))
-    system = subprocess.run([*cc.split(), "-E", "-dM", "-x", "c", "-"], input="#include <stddef.h>\n#include <stdint.h>\n", text=True, check=True,
-                            capture_output=True).stdout
+    system = run_with(["-E", "-dM"], cc, "#include <stddef.h>\n#include <stdint.h>\n")
     found |= own - set(re.findall(r"^#define (\w+)", system, re.M))
     return sorted(name for name in found if name and not re.match(r"(ofl_|OFL_|OFLOAD_)", name))
 
@@ -163,7 +165,8 @@ def compare(old_path, new_path):
             grew.append(f"{name}: {was[0]} bytes, now {now[0]}")
         else:
             broken.append(f"{name}: was {' '.join(was)}, is {' '.join(now)}")
-    print(*[f"breaks older programs: {line}" for line in broken], *[f"grew: {line}" for line in grew], sep="\n", end="\n" if broken or grew else "")
+    for line in [f"breaks older programs: {line}" for line in broken] + [f"grew: {line}" for line in grew]:
+        print(line)
     return 4 if broken else 3 if grew else 0
 
 
