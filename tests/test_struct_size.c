@@ -180,6 +180,15 @@ static ofl_status create(const void *in)
     return status;
 }
 
+static ofl_status from_stacks(const void *in)
+{
+    const ofl_stack stack = {.role = OFL_ROLE_ATTN_Q, .dtype = OFL_DTYPE_F32, .data = numbers, .rows = 64, .columns = 64};
+    ofl_model *model;
+    ofl_status status = ofl_model_from_stacks("m", in, &stack, 1, &model);
+    if (status == OFL_OK) ofl_model_destroy(model);
+    return status;
+}
+
 static ofl_status into_builder(const ofl_tensor_source *tensor, const ofl_kv_layer *layer)
 {
     ofl_model_builder *builder;
@@ -252,6 +261,7 @@ static ofl_status submit(const void *in)
 
 static const in_case ins[] = {
     {"ofl_model_builder_create", &shape, sizeof shape, create},
+    {"ofl_model_from_stacks", &shape, sizeof shape, from_stacks},
     {"ofl_model_builder_add_tensor", &source, sizeof source, add_tensor},
     {"ofl_model_builder_set_kv_layer", &kv, sizeof kv, set_kv_layer},
     {"ofl_machine_probe_with", &probing, sizeof probing, probe_with},
