@@ -98,7 +98,7 @@ static void published_points_beside_forecasts(void **state)
 static void designs_at_numbers_of_tokens(void **state)
 {
     (void)state;
-    cJSON *tree = run_report("designs --json --clock virtual --weights 128MB --link 800MB/s --steps 3 --tokens 1,60,knee", 12);
+    cJSON *tree = run_report("designs --json --clock virtual --weights 128MB --steps 3 --tokens 1,60,knee", 12);
     for (int i = 0; i < 12; i++) {
         assert_string_equal(text_in_row(tree, i, "compute"), "modelled");
         double own = in_row(tree, i / 4 * 4 + 3, "step_seconds");
