@@ -21,8 +21,10 @@
 extern "C" {
 #endif
 
+/* Most points of each kind. */
 #define OFL_COMPUTE_POINTS_MOST 24u
 
+/* What a run computes. */
 typedef enum ofl_compute_part { OFL_COMPUTE_BLOCK, OFL_COMPUTE_HEAD } ofl_compute_part;
 
 /* What is to be computed once. */
@@ -35,6 +37,7 @@ typedef struct ofl_compute_run {
     uint32_t context_tokens; /* that each sequence holds before its tokens; with these at most the probe's context_tokens */
 } ofl_compute_run;
 
+/* What is to be timed, and how. */
 typedef struct ofl_compute_probe {
     uint32_t struct_size;
     uint32_t block_count;    /* of the model: attention is counted for so many */
@@ -51,6 +54,7 @@ typedef struct ofl_compute_probe {
     double seconds;          /* about how long it may take; 0: 1.5. Each run is timed 3 to 9 times, the median counts */
 } ofl_compute_probe;
 
+/* What came of it. */
 typedef struct ofl_compute_figures {
     uint32_t struct_size;
     uint32_t point_count, head_point_count;

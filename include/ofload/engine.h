@@ -23,8 +23,10 @@
 extern "C" {
 #endif
 
+/* An engine. */
 typedef struct ofl_engine ofl_engine;
 
+/* How to open one. */
 typedef struct ofl_engine_options {
     uint32_t struct_size;
     /* Called about every 64 MiB while loading, from the caller's thread, and at least as often while memory is page-locked (bytes_done then
@@ -45,6 +47,7 @@ typedef struct ofl_view_slice {
     uint32_t streamed;  /* 0: resident, and the pointer stays valid after release */
 } ofl_view_slice;
 
+/* An acquired unit. */
 typedef struct ofl_view {
     uint32_t struct_size;
     uint32_t slice_count;
@@ -96,10 +99,13 @@ OFL_API ofl_status ofl_engine_open(const ofl_plan *plan, const ofl_model *model,
 /* Waits for copies in flight, then frees. plan, model and device must outlive it. NULL is allowed. */
 OFL_API void ofl_engine_close(ofl_engine *engine);
 
-/* Device pointers of a unit, valid for work put on `stream` until release. At most as many units may be held as fit in the ring; one
- * always does.
- * OFL_ERROR_STATE: already held, or the ring is full of held units. */
+/* Device pointers of a unit, valid for work put on `stream` until release; NULL: for the calling thread, which waits until the bytes are
+ * there. At most as many units may be held as fit in the ring; one always does.
+ * OFL_ERROR_STATE: already held, or the ring is full of held units; nothing has changed then. OFL_ERROR_RUNTIME, _DEVICE_LOST, _IO: a copy
+ * could not be queued; the engine is done for, every later call says the same. */
 OFL_API ofl_status ofl_engine_acquire(ofl_engine *engine, uint32_t unit, ofl_stream *stream, ofl_view *out);
+/* The work put on `stream` so far is the last that reads the unit: its room in the ring is free behind it. `stream`: that of the work, as a
+ * rule the one that acquired. OFL_ERROR_STATE: not held; else as ofl_engine_acquire. */
 OFL_API ofl_status ofl_engine_release(ofl_engine *engine, uint32_t unit, ofl_stream *stream);
 /* Ends a step. Optional: acquiring a unit a second time ends one too. Releases the unit that ofl_engine_tensor_next holds. */
 OFL_API ofl_status ofl_engine_step_end(ofl_engine *engine);
@@ -122,9 +128,11 @@ OFL_API ofl_status ofl_engine_resident(ofl_engine *engine, uint32_t tensor, cons
  * (mapped) host memory. Valid for the engine's life. OFL_ERROR_ARGUMENT: row out of range, or no lookup tensor. */
 OFL_API ofl_status ofl_engine_rows(ofl_engine *engine, uint32_t tensor, const uint32_t *rows, uint32_t count, const void **out);
 
+/* Counters of the whole engine. No waiting, no driver. */
 OFL_API ofl_status ofl_engine_stats_get(const ofl_engine *engine, ofl_engine_stats *out);
-/* OFL_ERROR_ARGUMENT: no such unit. */
+/* Those of one unit. OFL_ERROR_ARGUMENT: no such unit. */
 OFL_API ofl_status ofl_engine_unit_stats_get(const ofl_engine *engine, uint32_t unit, ofl_engine_unit_stats *out);
+/* Counters begin anew, but for what is held. */
 OFL_API void ofl_engine_stats_reset(ofl_engine *engine);
 
 #ifdef __cplusplus

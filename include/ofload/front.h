@@ -15,12 +15,14 @@
 extern "C" {
 #endif
 
+/* A front. */
 typedef struct ofl_front ofl_front;
 
 /* Longest first: by the steps that a request takes when alone (prompt chunks + most new tokens); each step of waiting counts as one more,
  * so that none waits for ever behind longer ones that keep coming. */
 typedef enum ofl_admission { OFL_FIRST_COME, OFL_LONGEST_FIRST } ofl_admission;
 
+/* How to make one; what is 0 comes from the plan. */
 typedef struct ofl_front_options {
     uint32_t struct_size;
     ofl_admission admission;
@@ -30,6 +32,7 @@ typedef struct ofl_front_options {
     uint64_t kv_capacity_tokens;  /* 0: the plan's; less, where the caller's KV region is smaller than planned */
 } ofl_front_options;
 
+/* A request. */
 typedef struct ofl_request {
     uint32_t struct_size;
     uint32_t prompt_tokens;  /* ≥ 1 */
@@ -50,6 +53,7 @@ typedef struct ofl_step_item {
     const uint32_t *blocks;  /* block i holds positions i × kv_block_tokens …; borrowed until the request finishes */
 } ofl_step_item;
 
+/* What goes in the next step. */
 typedef struct ofl_step {
     uint32_t struct_size;
     uint32_t item_count;
@@ -58,6 +62,7 @@ typedef struct ofl_step {
     ofl_step_estimate estimate; /* made before it runs; corrected by measured steps (see the forecast) */
 } ofl_step;
 
+/* What is still to come. */
 typedef struct ofl_front_forecast {
     uint32_t struct_size;
     uint64_t steps;            /* still to come, if every request makes all its tokens */
@@ -70,14 +75,19 @@ typedef struct ofl_front_forecast {
 
 /* Capacity, block size, caps and step estimates come from the plan, which must outlive it. options may be NULL. */
 OFL_API ofl_status ofl_front_create(const ofl_plan *plan, const ofl_front_options *options, ofl_front **out);
+/* NULL is allowed. */
 OFL_API void ofl_front_destroy(ofl_front *front);
-/* Refused at once when it can never run: OFL_ERROR_NO_FIT with tokens needed and there. */
+/* Queues a request; its number, by which it can be cancelled, is written unless request_out is NULL. Refused at once when it can never run:
+ * OFL_ERROR_NO_FIT with tokens needed and there. */
 OFL_API ofl_status ofl_front_submit(ofl_front *front, const ofl_request *request, uint64_t *request_out);
-/* Drops a waiting request, or frees a running one's blocks after the step in flight is committed. */
+/* Drops a waiting request, or frees a running one's blocks after the step in flight is committed. OFL_ERROR_NOT_FOUND: no such request, or
+ * it is finished. */
 OFL_API ofl_status ofl_front_cancel(ofl_front *front, uint64_t request);
-/* OFL_END when no request is left. Calling it again before commit is OFL_ERROR_STATE. */
+/* Admits what fits and says what to run. OFL_END, no error: no request is left. Calling it again before commit or abandon is
+ * OFL_ERROR_STATE. */
 OFL_API ofl_status ofl_front_next_step(ofl_front *front, ofl_step *out);
-/* finished[i] ≠ 0: item i made its last token (end token, stop string); the front itself ends those that reached max_new_tokens.
+/* The step ran. finished has an entry an item; NULL: none ended. finished[i] ≠ 0: item i made its last token (end token, stop string); the
+ * front itself ends those that reached max_new_tokens. OFL_ERROR_STATE: no step is in flight.
  * measured_seconds: how long the step took (≤ 0: unknown). */
 OFL_API ofl_status ofl_front_commit(ofl_front *front, const uint8_t *finished, double measured_seconds);
 /* The step in flight did not run, or failed: it counts for nothing, and the next one holds the same tokens again. */
@@ -89,7 +99,7 @@ OFL_API ofl_status ofl_front_limit(ofl_front *front, uint32_t tokens_per_step_ca
 OFL_API ofl_status ofl_front_relearn(ofl_front *front);
 /* Plays the rest of the queue in its head, without running it. */
 OFL_API ofl_status ofl_front_forecast_get(ofl_front *front, ofl_front_forecast *out);
-/* KV blocks in all and free now. */
+/* KV blocks in all and free now; of kv_block_tokens (ofl_plan_settings) tokens each. */
 OFL_API ofl_status ofl_front_blocks_get(const ofl_front *front, uint32_t *total_out, uint32_t *free_out);
 
 #ifdef __cplusplus

@@ -31,15 +31,18 @@ extern "C" {
     X(F8_E8M0, 107, "F8_E8M0", 1, 8) X(F8_E4M3FNUZ, 108, "F8_E4M3FNUZ", 1, 8) X(F8_E5M2FNUZ, 109, "F8_E5M2FNUZ", 1, 8) \
     X(U16, 110, "U16", 1, 16) X(U32, 111, "U32", 1, 32) X(C64, 112, "C64", 1, 64) X(U64, 113, "U64", 1, 64)
 
+/* How elements are stored. */
 typedef enum ofl_dtype {
 #define OFL_DTYPE_ENUM(name, value, text, elements, bits) OFL_DTYPE_##name = value,
     OFL_DTYPE_LIST(OFL_DTYPE_ENUM)
 #undef OFL_DTYPE_ENUM
 } ofl_dtype;
 
-/* Static; "?" and 0 for an unknown type. A block is the smallest run of elements that is stored on its own. */
+/* "BF16", …; "?" for an unknown type. Static. */
 OFL_API const char *ofl_dtype_name(ofl_dtype dtype);
+/* Elements of a block, the smallest run of them that is stored on its own; 0 for an unknown type. */
 OFL_API uint32_t ofl_dtype_block_elements(ofl_dtype dtype);
+/* Bits of such a block; 0 for an unknown type. */
 OFL_API uint32_t ofl_dtype_block_bits(ofl_dtype dtype);
 /* Bytes of `elements` contiguous elements. OFL_ERROR_ARGUMENT when they are no whole number of blocks or bytes, OFL_ERROR_OVERFLOW. */
 OFL_API ofl_status ofl_dtype_bytes(ofl_dtype dtype, uint64_t elements, uint64_t *bytes_out);
@@ -47,6 +50,7 @@ OFL_API ofl_status ofl_dtype_bytes(ofl_dtype dtype, uint64_t elements, uint64_t 
  * several weights may be packed, or none. */
 OFL_API int ofl_dtype_holds_weights(ofl_dtype dtype);
 
+/* How a step reads a tensor. */
 typedef enum ofl_tensor_class {
     OFL_CLASS_DENSE,  /* read whole in every step */
     OFL_CLASS_LOOKUP, /* a few rows a step */
@@ -65,6 +69,7 @@ typedef enum ofl_tensor_class {
     X(FFN_DOWN, "down") X(FFN_POST_NORM, "norm after feed-forward") X(FFN_OTHER, "feed-forward, other")            \
     X(OUTPUT_NORM, "final norm") X(OUTPUT, "output head") X(OUTPUT_BIAS, "output head bias") X(OTHER, "other")
 
+/* One of OFL_ROLE_LIST. */
 typedef enum ofl_tensor_role {
 #define OFL_ROLE_ENUM(name, text) OFL_ROLE_##name,
     OFL_ROLE_LIST(OFL_ROLE_ENUM)
@@ -72,9 +77,12 @@ typedef enum ofl_tensor_role {
     OFL_ROLE_COUNT
 } ofl_tensor_role;
 
-#define OFL_BLOCK_INPUT (-1) /* before the first block; the output's block number is the number of blocks */
+/* The block of what comes before the first one; the output's block number is the number of blocks. */
+#define OFL_BLOCK_INPUT (-1)
+/* Most dimensions of a tensor. */
 #define OFL_MAX_DIMS 8u
 
+/* A tensor. */
 typedef struct ofl_tensor_info {
     uint32_t struct_size;
     ofl_dtype dtype;
@@ -92,13 +100,16 @@ typedef struct ofl_tensor_info {
     const char *unused_why; /* OFL_CLASS_UNUSED: why no step reads it, in a few words; static. NULL for the other classes */
 } ofl_tensor_info;
 
+/* Where a model came from. */
 typedef enum ofl_model_format { OFL_FORMAT_GGUF, OFL_FORMAT_HF, OFL_FORMAT_DESCRIPTION, OFL_FORMAT_BUILDER } ofl_model_format;
 
+/* Which elements of a head turn together. */
 typedef enum ofl_rope_pairing {
     OFL_ROPE_HALF,       /* element i turns with i + dim/2 */
     OFL_ROPE_INTERLEAVED /* element 2i turns with 2i + 1 */
 } ofl_rope_pairing;
 
+/* How positions beyond the trained ones are scaled. */
 typedef enum ofl_rope_scaling {
     OFL_ROPE_NONE,
     OFL_ROPE_LINEAR,
@@ -138,13 +149,15 @@ typedef struct ofl_model_shape {
     double embedding_scale, residual_scale, logit_scale; /* 0: none */
 } ofl_model_shape;
 
+/* How keys and values are stored. */
 typedef enum ofl_kv_type { OFL_KV_F16, OFL_KV_BF16, OFL_KV_F32, OFL_KV_Q8_0, OFL_KV_F8 } ofl_kv_type;
 
 /* "f16", …; static, "?" for an unknown type. */
 OFL_API const char *ofl_kv_type_name(ofl_kv_type type);
 
+/* What a layer keeps of its context. */
 typedef enum ofl_kv_kind {
-    OFL_KV_FULL,
+    OFL_KV_FULL,    /* every token */
     OFL_KV_SLIDING, /* keeps min(context, window) tokens */
     OFL_KV_CHUNKED, /* the same, window = chunk */
     OFL_KV_LATENT,  /* one compressed vector of k_elements per token, no V */
@@ -152,6 +165,7 @@ typedef enum ofl_kv_kind {
     OFL_KV_NONE     /* linear or recurrent: a fixed state per sequence, or nothing */
 } ofl_kv_kind;
 
+/* A layer's cache. */
 typedef struct ofl_kv_layer {
     uint32_t struct_size;
     ofl_kv_kind kind;
@@ -162,30 +176,39 @@ typedef struct ofl_kv_layer {
     uint64_t state_bytes;   /* per sequence, whatever its length */
 } ofl_kv_layer;
 
+/* A model; read-only. */
 typedef struct ofl_model ofl_model;
 
 /* Opens a GGUF file (any part of a split set), a Hugging Face folder (config.json + safetensors), or a description in JSON, told apart
  * by content. Reads headers only.
  * OFL_ERROR_NOT_FOUND, _IO, _FORMAT (with file and field), _UNSUPPORTED (a known thing this version cannot place), _HOST_MEMORY. */
 OFL_API ofl_status ofl_model_open(const char *path, ofl_model **out);
+/* Frees it. Readers, engines and what was borrowed from it must be gone. NULL is allowed. */
 OFL_API void ofl_model_destroy(ofl_model *model);
 
+/* Where it came from. */
 OFL_API ofl_model_format ofl_model_format_get(const ofl_model *model);
-OFL_API const char *ofl_model_path(const ofl_model *model);         /* as opened; "" for a built one */
-OFL_API const char *ofl_model_name(const ofl_model *model);         /* never NULL; printable UTF-8: other bytes of the file are "?" */
-OFL_API const char *ofl_model_architecture(const ofl_model *model); /* GGUF's name: "llama", "qwen2", … */
+/* The path as opened; "" for a built one. */
+OFL_API const char *ofl_model_path(const ofl_model *model);
+/* Never NULL; printable UTF-8: other bytes of the file are "?". */
+OFL_API const char *ofl_model_name(const ofl_model *model);
+/* GGUF's name for it: "llama", "qwen2", …; never NULL. */
+OFL_API const char *ofl_model_architecture(const ofl_model *model);
 /* 64 hex digits: SHA-256 of the headers (names, shapes, types, offsets, sizing keys). */
 OFL_API const char *ofl_model_identity(const ofl_model *model);
-OFL_API ofl_status ofl_model_shape_get(const ofl_model *model, ofl_model_shape *out); /* out->struct_size set by the caller */
+/* Its numbers; out->struct_size is set by the caller. */
+OFL_API ofl_status ofl_model_shape_get(const ofl_model *model, ofl_model_shape *out);
 
-/* Things worth telling the user (a default that was used, a file that was ignored): sentences. */
+/* How many things are worth telling the user (a default that was used, a file that was ignored). */
 OFL_API uint32_t ofl_model_note_count(const ofl_model *model);
+/* One of them, a sentence; "" beyond the last. */
 OFL_API const char *ofl_model_note(const ofl_model *model, uint32_t index);
 
-/* Tensors in execution order: input, block 0, 1, …, output, then the unused ones. */
+/* How many tensors, in execution order: input, block 0, 1, …, output, then the unused ones. */
 OFL_API uint32_t ofl_model_tensor_count(const ofl_model *model);
+/* One of them. */
 OFL_API ofl_status ofl_model_tensor_get(const ofl_model *model, uint32_t index, ofl_tensor_info *out);
-/* First tensor with this role in this block. OFL_NOT_READY is never returned; OFL_ERROR_NOT_FOUND sets no new sentence. */
+/* First tensor with this role in this block. OFL_ERROR_NOT_FOUND sets no new sentence. */
 OFL_API ofl_status ofl_model_tensor_find(const ofl_model *model, int32_t block, ofl_tensor_role role, uint32_t *index_out);
 /* Copies bytes [offset, offset + bytes) of a tensor's data to host memory; blocks for the read. OFL_ERROR_IO, OFL_ERROR_ARGUMENT
  * (range). */
@@ -196,39 +219,44 @@ OFL_API const void *ofl_model_tensor_data(const ofl_model *model, uint32_t index
  * tensors. OFL_ERROR_NOT_FOUND sets no new sentence. */
 OFL_API ofl_status ofl_model_tensor_at(const ofl_model *model, const void *data, uint32_t *index_out);
 
-/* For data that are read again in every step: the files stay open, and reads pass the page cache by (O_DIRECT) where the file system
- * allows it; where it does not, what was read is dropped from the page cache.
- * read: bytes [offset, offset + bytes) of a tensor, somewhere in `buffer`: *data_out says where. The buffer begins at a multiple of
- * OFL_MODEL_READ_ALIGNMENT and has room for bytes + 2 × that. OFL_ERROR_IO also when the file has changed since the model was opened.
- * Threads: any number may read at once. The model must outlive the reader. NULL may be closed. */
+/* Bytes that a reader's buffer begins at a multiple of. */
 #define OFL_MODEL_READ_ALIGNMENT 4096u
+/* For data that are read again in every step: the files stay open, and reads pass the page cache by (O_DIRECT) where the file system
+ * allows it; where it does not, what was read is dropped from the page cache. */
 typedef struct ofl_model_reader ofl_model_reader;
+/* Opens the model's files. The model must outlive the reader. OFL_ERROR_IO. */
 OFL_API ofl_status ofl_model_reader_open(const ofl_model *model, ofl_model_reader **out);
+/* When no thread reads any more. NULL is allowed. */
 OFL_API void ofl_model_reader_close(ofl_model_reader *reader);
+/* Bytes [offset, offset + bytes) of a tensor, somewhere in `buffer`: *data_out says where. The buffer begins at a multiple of
+ * OFL_MODEL_READ_ALIGNMENT and has room for bytes + 2 × that. Blocks for the read. Any number of threads may read at once.
+ * OFL_ERROR_IO also when the file has changed since the model was opened. */
 OFL_API ofl_status ofl_model_reader_read(ofl_model_reader *reader, uint32_t index, uint64_t offset, uint64_t bytes, void *buffer,
                                          const void **data_out);
 
 /* KV cache of ONE sequence that holds `context_tokens` tokens: the one function that planner, front and driver size the cache by.
  * Σ over layers of kept(layer, context) × (k_elements + v_elements) × bytes of the type (block types padded to whole blocks). */
 OFL_API ofl_status ofl_model_kv_bytes(const ofl_model *model, ofl_kv_type type, uint64_t context_tokens, uint64_t *bytes_out);
-/* The same for one layer, and its geometry. layer < block_count. */
+/* The same for one layer, which is below block_count. */
 OFL_API ofl_status ofl_model_kv_layer_bytes(const ofl_model *model, uint32_t layer, ofl_kv_type type, uint64_t context_tokens,
                                             uint64_t *bytes_out);
+/* What a layer keeps. layer < block_count. */
 OFL_API ofl_status ofl_model_kv_layer_get(const ofl_model *model, uint32_t layer, ofl_kv_layer *out);
 /* What one more token costs while no window is full: ofl_model_kv_bytes(1). */
 OFL_API ofl_status ofl_model_kv_bytes_per_token(const ofl_model *model, ofl_kv_type type, uint64_t *bytes_out);
 /* Recurrent state of one sequence, bytes. */
 OFL_API ofl_status ofl_model_state_bytes(const ofl_model *model, uint64_t *bytes_out);
 
-/* Experts: bytes stored, and bytes read by a step of `tokens` tokens, each of them sent to expert_used_count of expert_count experts
- * evenly: of E experts, E × (1 − (1 − k/E)^tokens) different ones are expected to be read. All are where the shape names no count; 0 and
- * 0 for a model without experts. Modelled, not measured: real routing is not even. */
+/* Bytes of all experts as stored; 0 for a model without. */
 OFL_API ofl_status ofl_model_expert_bytes(const ofl_model *model, uint64_t *bytes_out);
+/* Bytes of experts read by a step of `tokens` tokens, each of them sent to expert_used_count of expert_count experts evenly: of E experts,
+ * E × (1 − (1 − k/E)^tokens) different ones are expected to be read. All are where the shape names no count. Modelled, not measured: real
+ * routing is not even. */
 OFL_API ofl_status ofl_model_expert_bytes_per_step(const ofl_model *model, uint64_t tokens, double *bytes_out);
 /* The share in it: 0 of no tokens, else 1 − (1 − used/count)^tokens; 1 where count or used is 0 or used is not below count. */
 OFL_API double ofl_expert_share(uint32_t count, uint32_t used, double tokens);
 
-/* GGUF metadata. For other formats every key is OFL_ERROR_NOT_FOUND; read config.json and tokenizer.json in ofl_model_path. */
+/* What a GGUF file says under a key. */
 typedef enum ofl_metadata_kind {
     OFL_METADATA_UINT,
     OFL_METADATA_INT,
@@ -237,6 +265,7 @@ typedef enum ofl_metadata_kind {
     OFL_METADATA_STRING,
     OFL_METADATA_ARRAY
 } ofl_metadata_kind;
+/* A value. Its string is borrowed from the model. */
 typedef struct ofl_metadata {
     uint32_t struct_size;
     ofl_metadata_kind kind;
@@ -247,16 +276,17 @@ typedef struct ofl_metadata {
     double float_value;             /* FLOAT */
     const char *string;             /* count bytes, NUL after them; may hold NULs */
 } ofl_metadata;
-/* Scalars and strings up to 1 MiB come with their value; arrays with kind and count only. OFL_ERROR_NOT_FOUND sets no new sentence. */
+/* Scalars and strings up to 1 MiB come with their value; arrays with kind and count only. OFL_ERROR_NOT_FOUND sets no new sentence; other
+ * formats than GGUF have no key at all: read config.json and tokenizer.json in ofl_model_path. */
 OFL_API ofl_status ofl_model_metadata_get(const ofl_model *model, const char *key, ofl_metadata *out);
 /* Calls item(context, index, value) for each element of an array, in order, reading the file anew; `value` (and its string) lives for
- * that call only.
- * A non-zero return stops the walk and is returned as OFL_ERROR_CANCELLED. */
+ * that call only. A non-zero return stops the walk, which then returns OFL_ERROR_CANCELLED. OFL_ERROR_NOT_FOUND, _IO. */
 OFL_API ofl_status ofl_model_metadata_each(const ofl_model *model, const char *key,
                                            int (*item)(void *context, uint64_t index, const ofl_metadata *value), void *context);
 
-/* The caller's own weights: describe the shape, add tensors in execution order, finish. */
+/* Makes a model out of the caller's own weights: describe the shape, add tensors in execution order, finish. */
 typedef struct ofl_model_builder ofl_model_builder;
+/* A tensor to be added. */
 typedef struct ofl_tensor_source {
     uint32_t struct_size;
     const char *name;      /* copied; unique */
@@ -269,15 +299,20 @@ typedef struct ofl_tensor_source {
     uint64_t dims[OFL_MAX_DIMS];
     const void *data;      /* the tensor's bytes, kept alive by the caller until the model is destroyed; or NULL with a file: */
     const char *file;      /* copied */
-    uint64_t file_offset;
+    uint64_t file_offset;  /* of its first byte */
 } ofl_tensor_source;
+/* Begins. name and architecture are copied, NULL is "". The architecture matters to programs that ask for it alone. */
 OFL_API ofl_status ofl_model_builder_create(const char *name, const char *architecture, const ofl_model_shape *shape,
                                             ofl_model_builder **out);
+/* Adds one. Nothing of its bytes is read or copied. OFL_ERROR_ARGUMENT: an unknown type, no whole number of blocks, a file that is too
+ * short; OFL_ERROR_NOT_FOUND, _IO (file), _OVERFLOW. */
 OFL_API ofl_status ofl_model_builder_add_tensor(ofl_model_builder *builder, const ofl_tensor_source *tensor);
 /* Without it every layer is OFL_KV_FULL with head_count_kv × head_dim_k and × head_dim_v elements. */
 OFL_API ofl_status ofl_model_builder_set_kv_layer(ofl_model_builder *builder, uint32_t layer, const ofl_kv_layer *kv);
-/* Hands over the model. The builder is destroyed whatever the outcome. */
+/* Hands over the model. The builder is destroyed whatever the outcome. OFL_ERROR_ARGUMENT: no tensor, two of one name, a block beyond the
+ * shape's; OFL_ERROR_OVERFLOW. */
 OFL_API ofl_status ofl_model_builder_finish(ofl_model_builder *builder, ofl_model **out);
+/* For one that is not to be finished. NULL is allowed. */
 OFL_API void ofl_model_builder_destroy(ofl_model_builder *builder);
 
 /* Weights of one kind: of each block one matrix, at even distances in the caller's memory. Frozen layout: arrays of it cross the API. */
@@ -288,9 +323,9 @@ typedef struct ofl_stack {
     uint64_t rows, columns; /* a row makes one output; a vector is one row */
     uint64_t stride_bytes;  /* from one block's to the next one's; 0: rows × columns of the type, so they follow each other */
 } ofl_stack;
-/* The builder in one call: shape.block_count blocks, each with the stacks in the order given, which should be the order of use. An embedding and
- * an output head at one address are one tied matrix. Nothing is copied: the memory stays the caller's, and must stay until the model is
- * destroyed. Errors as of ofl_model_builder_add_tensor. */
+/* The builder in one call: shape.block_count blocks, each with the stacks in the order given, which should be the order of use. An embedding
+ * and an output head at one address are one tied matrix. Nothing is copied: the memory is the caller's, and must stay until the model is
+ * destroyed. Errors as of ofl_model_builder_add_tensor and _finish. */
 OFL_API ofl_status ofl_model_from_stacks(const char *name, const ofl_model_shape *shape, const ofl_stack *stacks, uint32_t count,
                                          ofl_model **out);
 

@@ -15,18 +15,23 @@
 extern "C" {
 #endif
 
-#define OFL_ALIGNMENT_BYTES 256u     /* of every slice in a piece and every resident slice */
+/* Every slice in a piece, and every resident slice, begins at a multiple of it. */
+#define OFL_ALIGNMENT_BYTES 256u
 /* Vectors and tensors up to this size are always resident, so that norms and biases have a permanent address; under force_resident_layers
  * the small tensors of a streamed block travel with it. */
 #define OFL_SMALL_TENSOR_BYTES 65536u
 
+/* Where bytes live: on the device, in page-locked or other host memory, in a file. */
 typedef enum ofl_tier { OFL_TIER_DEVICE, OFL_TIER_PINNED, OFL_TIER_PAGEABLE, OFL_TIER_FILE } ofl_tier;
+/* What the plan is best at: the time to each token, or tokens per second over all sequences. */
 typedef enum ofl_objective { OFL_LATENCY, OFL_THROUGHPUT } ofl_objective;
+/* How dense matrices are cut into units. */
 typedef enum ofl_cut {
     OFL_CUT_AUTO, /* row parts, their size chosen with the ring */
     OFL_CUT_OFF,  /* a unit is a whole transformer block */
     OFL_CUT_BYTES /* row parts of at most part_bytes */
 } ofl_cut;
+/* What weights are expanded to before a product. */
 typedef enum ofl_compute_type { OFL_COMPUTE_BF16, OFL_COMPUTE_F32 } ofl_compute_type;
 
 /* One measured point of the compute: at `tokens` tokens in a step, seconds per weight element read (products, with expansion of stored
@@ -34,6 +39,7 @@ typedef enum ofl_compute_type { OFL_COMPUTE_BF16, OFL_COMPUTE_F32 } ofl_compute_
  * beyond the last time grows with the tokens. */
 typedef struct ofl_compute_point { double tokens; double seconds_per_element; } ofl_compute_point;
 
+/* The job to plan for. */
 typedef struct ofl_workload {
     uint32_t struct_size;          /* sizeof(ofl_workload); all else may be zero */
     ofl_objective objective;
@@ -50,7 +56,7 @@ typedef struct ofl_workload {
     uint32_t force_headroom;       /* 1: headroom_bytes counts as given, even 0 */
     uint64_t headroom_bytes;
     double headroom_percent;       /* of VRAM; 0 and headroom not forced: 5 */
-    ofl_compute_type compute_type; /* what weights are expanded to before a product */
+    ofl_compute_type compute_type;
     uint32_t compute_point_count;  /* measured compute; 0: from the machine's rates */
     const ofl_compute_point *compute_points; /* ascending tokens; borrowed for the call */
     /* measured: seconds per (query token × context token), all layers, of a token that decodes; 0: from the machine's rates */
@@ -67,6 +73,7 @@ typedef struct ofl_workload {
                                       needs; becomes part of the budget's workspace */
 } ofl_workload;
 
+/* Device memory and traffic, bytes: each number is the one that was planned with and that the engine allocates. */
 typedef struct ofl_budget {
     uint32_t struct_size;
     uint64_t vram_bytes;       /* what may be used */
@@ -74,7 +81,7 @@ typedef struct ofl_budget {
     uint64_t resident_bytes;   /* with alignment */
     uint64_t ring_bytes;
     uint64_t kv_bytes;
-    uint64_t activation_bytes; /* = ofl_activation_bytes at the largest step; of it the next two: */
+    uint64_t activation_bytes; /* = ofl_activation_bytes at the largest step; of it logits_bytes and workspace_bytes */
     uint64_t runtime_bytes;
     uint64_t headroom_bytes;
     uint64_t logits_bytes;
@@ -85,7 +92,8 @@ typedef struct ofl_budget {
     uint64_t lower_bound_bytes_per_step; /* max(0, W − V), the ring taken as nothing */
 } ofl_budget;
 
-typedef struct ofl_plan_settings { /* the workload with every choice made */
+/* The workload with every choice made. */
+typedef struct ofl_plan_settings {
     uint32_t struct_size;
     ofl_objective objective;
     uint64_t context_tokens;
@@ -105,6 +113,7 @@ typedef struct ofl_plan_settings { /* the workload with every choice made */
     uint64_t workspace_bytes;    /* the caller's own, of the budget's workspace */
 } ofl_plan_settings;
 
+/* A tensor, or a run of its rows. */
 typedef struct ofl_slice {
     uint32_t struct_size;
     uint32_t tensor;       /* index in the model */
@@ -115,9 +124,10 @@ typedef struct ofl_slice {
     uint64_t piece_offset; /* in its unit's piece, when not resident */
 } ofl_slice;
 
+/* What a loop acquires and releases. */
 typedef struct ofl_unit {
     uint32_t struct_size;
-    const char *name;
+    const char *name;        /* its first matrix, and "2/5" or "+2" where it is a part of it or there are more; "block 3" for a whole one */
     int32_t block;
     uint32_t slice_first, slice_count;
     uint64_t piece_bytes;    /* with alignment: what it takes in the ring; 0: all resident */
@@ -133,6 +143,7 @@ typedef struct ofl_step_shape {
     uint64_t kv_tokens;    /* Σ over the step's tokens of the context each attends to */
 } ofl_step_shape;
 
+/* How long it takes, seconds. Frozen layout. */
 typedef struct ofl_step_estimate {
     uint32_t struct_size;
     double step_seconds;       /* steady state, by the timeline of ring, reading, copies and compute */
@@ -175,43 +186,61 @@ typedef struct ofl_forecast_row {
     double tokens_per_second;
 } ofl_forecast_row;
 
+/* A plan; read-only. */
 typedef struct ofl_plan ofl_plan;
 
-/* workload NULL: all its defaults. OFL_ERROR_NO_FIT: the sentence names what is too big, bytes needed and there, and the largest count that fits. OFL_ERROR_ARGUMENT: an
- * option that has no effect here. */
+/* Makes one. Touches no device; milliseconds to seconds of computing. Nothing is borrowed: model and machine may go. workload NULL: all its defaults.
+ * OFL_ERROR_NO_FIT: the sentence names what is too big, bytes needed and there, and the largest count that fits. OFL_ERROR_ARGUMENT: an
+ * option that has no effect here, or a figure that the machine does not have (ofl_machine_assume). */
 OFL_API ofl_status ofl_plan_make(const ofl_model *model, const ofl_machine *machine, const ofl_workload *workload, ofl_plan **out);
+/* Engines and fronts that stand on it must be gone. NULL is allowed. */
 OFL_API void ofl_plan_destroy(ofl_plan *plan);
-/* Schema ofload.plan/1; same inputs, same bytes. Free with ofl_string_free. Reading back gives an equal plan. */
+/* As JSON, schema ofload.plan/1; same inputs, same bytes. Free with ofl_string_free. Reading back gives an equal plan. */
 OFL_API ofl_status ofl_plan_to_json(const ofl_plan *plan, char **json_out);
+/* Reads that; the text need not end with NUL. OFL_ERROR_FORMAT: with the field, or it was changed since it was written. */
 OFL_API ofl_status ofl_plan_from_json(const char *json, size_t bytes, ofl_plan **out);
 /* Is this the model that the plan was made for? OFL_ERROR_MISMATCH. Verifies tensors, units, budget and tiers against the model and the
  * machine's figures, apart from what made them. */
 OFL_API ofl_status ofl_plan_check(const ofl_plan *plan, const ofl_model *model);
-/* All of it, one part after the other, and the forecast too: times of units and copies added up anew, and a step played through by a
- * simulation that shares nothing with the planner's, which must agree to 0.5 %. `each` gets a part's name with OFL_OK and what was found,
- * OFL_ERROR_MISMATCH and what is wrong, or OFL_NOT_READY where a part was not looked at because the model is another; texts are valid
- * during the call. OFL_ERROR_MISMATCH when anything is wrong. */
+/* What is said of a part of a plan: OFL_OK and what was found, OFL_ERROR_MISMATCH and what is wrong, or OFL_NOT_READY where a part was not
+ * looked at because the model is another. The texts are valid during the call. */
 typedef void (*ofl_plan_verdict)(void *context, const char *part, ofl_status status, const char *sentence);
+/* ofl_plan_check, one part after the other, and the forecast too: times of units and copies added up anew, and a step played through by a
+ * simulation that shares nothing with the planner's, which must agree to 0.5 %. `each` is called on this thread for every part.
+ * OFL_ERROR_MISMATCH when anything is wrong. */
 OFL_API ofl_status ofl_plan_verify(const ofl_plan *plan, const ofl_model *model, ofl_plan_verdict each, void *context);
 
+/* SHA-256 of the plan's JSON without this field, 64 hex digits. */
 OFL_API const char *ofl_plan_identity(const ofl_plan *plan);
+/* ofl_model_identity of the model that it was made for. */
 OFL_API const char *ofl_plan_model_identity(const ofl_plan *plan);
+/* ofl_machine_identity of the machine that it was made for. */
 OFL_API const char *ofl_plan_machine_identity(const ofl_plan *plan);
+/* Its bytes. */
 OFL_API ofl_status ofl_plan_budget_get(const ofl_plan *plan, ofl_budget *out);
+/* Its choices. */
 OFL_API ofl_status ofl_plan_settings_get(const ofl_plan *plan, ofl_plan_settings *out);
+/* Its speed, as forecast for the planned step. */
 OFL_API ofl_status ofl_plan_forecast_get(const ofl_plan *plan, ofl_forecast *out);
 /* Why the step is more than 1 % above lower_bound_seconds: one sentence with the share of each cause; "" where it is not. */
 OFL_API const char *ofl_plan_above_bound_why(const ofl_plan *plan);
-/* 1, 2, 4, … sequences up to what fits or just past the knee; ascending, the planned count among them. */
+/* How many forecasts for other numbers of sequences there are: 1, 2, 4, … up to what fits or just past the knee. */
 OFL_API uint32_t ofl_plan_forecast_row_count(const ofl_plan *plan);
+/* One of them; ascending, the planned count among them. */
 OFL_API ofl_status ofl_plan_forecast_row_get(const ofl_plan *plan, uint32_t row, ofl_forecast_row *out);
+/* How many units, in execution order. */
 OFL_API uint32_t ofl_plan_unit_count(const ofl_plan *plan);
+/* One of them. */
 OFL_API ofl_status ofl_plan_unit_get(const ofl_plan *plan, uint32_t unit, ofl_unit *out);
+/* How many slices, in the order of the units. */
 OFL_API uint32_t ofl_plan_slice_count(const ofl_plan *plan);
+/* One of them. */
 OFL_API ofl_status ofl_plan_slice_get(const ofl_plan *plan, uint32_t slice, ofl_slice *out);
 /* The slices of a tensor are consecutive in row order: first and count. A lookup tensor has one slice, in no unit (unit = UINT32_MAX). */
 OFL_API ofl_status ofl_plan_tensor_slices(const ofl_plan *plan, uint32_t tensor, uint32_t *first_out, uint32_t *count_out);
+/* How many changes would help, the best one first. */
 OFL_API uint32_t ofl_plan_advice_count(const ofl_plan *plan);
+/* One of them, a sentence with its figures; "" beyond the last. */
 OFL_API const char *ofl_plan_advice(const ofl_plan *plan, uint32_t index);
 /* How long one such step takes under this plan. Pure; no allocation that outlives the call. */
 OFL_API ofl_status ofl_plan_estimate_step(const ofl_plan *plan, const ofl_step_shape *step, ofl_step_estimate *out);
@@ -226,6 +255,7 @@ OFL_API ofl_status ofl_plan_estimate_step(const ofl_plan *plan, const ofl_step_s
 OFL_API ofl_status ofl_activation_bytes(const ofl_model_shape *shape, ofl_compute_type compute_type, uint64_t tokens, uint64_t logits_rows,
                                         uint64_t workspace_elements, uint64_t *hidden_out, uint64_t *logits_out, uint64_t *workspace_out);
 
+/* "device", "pinned", "pageable", "file"; "?" for an unknown tier. Static. */
 OFL_API const char *ofl_tier_name(ofl_tier tier);
 
 #ifdef __cplusplus

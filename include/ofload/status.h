@@ -15,7 +15,8 @@ extern "C" {
 #endif
 
 /* X(name, value, text). Values never change and are never reused.
- * 0 done, > 0 not an error, < 0 an error; the hundreds say what the caller can do about it. */
+ * 0 done, > 0 not an error, < 0 an error; the hundreds say what the caller can do about it: 1 change the call or the input, 2 try with less
+ * or later, 3 the device is gone: destroy what stands on it and open it again, 4 the model cannot be placed, 5 a fault of this library. */
 #define OFL_STATUS_LIST(X)                                                   \
     X(OFL_OK, 0, "done")                                                     \
     X(OFL_NOT_READY, 1, "not ready yet")                                     \
@@ -44,6 +45,7 @@ extern "C" {
     /* a fault of this library */                                            \
     X(OFL_ERROR_INTERNAL, -501, "internal error")
 
+/* One of OFL_STATUS_LIST. */
 typedef int32_t ofl_status;
 
 enum {
@@ -61,19 +63,20 @@ typedef struct ofl_diagnostic {
     uint64_t bytes_available;
 } ofl_diagnostic;
 
-/* "OFL_ERROR_IO" and "input or output failed"; "?" for an unknown code. Any thread; static strings. */
+/* "OFL_ERROR_IO"; "?" for an unknown code. Static. Any thread. */
 OFL_API const char *ofl_status_name(ofl_status status);
+/* "input or output failed"; "?" for an unknown code. Static. Any thread. */
 OFL_API const char *ofl_status_text(ofl_status status);
 
-/* The calling thread's last failure. Never NULL. */
+/* The calling thread's last failure. Never NULL; borrowed until the next failing call on this thread. A success does not clear it. */
 OFL_API const ofl_diagnostic *ofl_diagnostic_get(void);
-/* Its sentence alone. */
+/* Its sentence alone, as ofl_diagnostic_get()->message. */
 OFL_API const char *ofl_error_message(void);
 
 /* Frees a string that this library handed out (JSON text). NULL is allowed. */
 OFL_API void ofl_string_free(char *text);
 
-/* "MAJOR.MINOR.PATCH", static. */
+/* "MAJOR.MINOR.PATCH" of the library that runs. Static. Any thread. */
 OFL_API const char *ofl_version(void);
 
 #ifdef __cplusplus
