@@ -189,7 +189,8 @@ typedef struct ofl_forecast_row {
 /* A plan; read-only. */
 typedef struct ofl_plan ofl_plan;
 
-/* Makes one. Touches no device; milliseconds to seconds of computing. Nothing is borrowed: model and machine may go. workload NULL: all its defaults.
+/* Makes one. Touches no device; milliseconds to seconds of computing. Nothing is borrowed: model and machine may go. workload
+ * NULL: all its defaults.
  * OFL_ERROR_NO_FIT: the sentence names what is too big, bytes needed and there, and the largest count that fits. OFL_ERROR_ARGUMENT: an
  * option that has no effect here, or a figure that the machine does not have (ofl_machine_assume). */
 OFL_API ofl_status ofl_plan_make(const ofl_model *model, const ofl_machine *machine, const ofl_workload *workload, ofl_plan **out);
