@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From a fresh Debian or Ubuntu to 60 answers: installs packages, builds, fetches a small real model, plans, runs a batch on a simulated device that is
-# smaller than the model, shows answers, forecast and measurement. Run again, it does only what is missing.
+# From a fresh Debian or Ubuntu to 60 answers: installs packages, builds, fetches a small real model, plans, runs a batch on a simulated device
+# that is smaller than the model, shows answers, forecast and measurement. Run again, it does only what is missing.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../tools/setup.sh"
 cd "$root"
@@ -21,9 +21,12 @@ else
 fi
 
 say "Plan: what lives where on $device, and how fast it will be"
+echo "(for one sequence of 128 tokens, compute by the device's rates, which nobody has measured; the batch below is another job, and measures)"
 build/bin/ofload-plan --device "$device" --context 128 "$model"
 
 say "Batch: 60 prompts (30 additions, 20 multiplications, 10 facts)"
+echo "(its plan: as many sequences at once as fit, the compute timed before; \"a step takes\" is a full step in which each of them makes a token;"
+echo " \"forecast\" in the end is the same plan's, summed over the steps that ran, which hold prompts too and are not all full)"
 rm -f "$out/answers.jsonl" "$out/answers.jsonl.state.json"
 build/bin/ofload-batch --model "$model" --device "$device" --input examples/batch/questions.jsonl --output "$out/answers.jsonl" --report "$out/report.json"
 

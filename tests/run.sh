@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds and runs all tests: tests/run.sh [--quick]
-# --quick: one build with gcc, its tests. Without it also clang, without CUDA, address+undefined and thread sanitizers, and fuzzing.
+# --quick: one build with gcc, its tests. Without it also clang, without CUDA, address+undefined and thread sanitizers, fuzzing, lint and reference.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../tools/setup.sh"
 quick=
@@ -11,8 +11,8 @@ case "${1:-}" in
 esac
 cd "$root"
 
-packages=("${build_packages[@]}" "${model_packages[@]}" libcmocka-dev jq)
-[ -n "$quick" ] || packages+=(clang)
+packages=("${build_packages[@]}" "${model_packages[@]}" libcmocka-dev jq patch)
+[ -n "$quick" ] || packages+=(clang clang-format clang-tidy doxygen)
 install_packages "${packages[@]}"
 if [ -z "$quick" ]; then # the fuzzer's and sanitizers' run time, where it is a package of its own
     runtime=libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev
@@ -47,4 +47,6 @@ say "Tests: build-tsan (those with threads)"
 "${tsan[@]}"
 say "Fuzzing: ${OFLOAD_FUZZ_SECONDS:-20} s a target"
 tests/fuzz/run.sh "${OFLOAD_FUZZ_SECONDS:-20}"
+say "Style: lint, reference"
+OFLOAD_BUILD=build-clang tests/style.sh tidy docs
 say "All stages passed"

@@ -49,7 +49,7 @@ END { for (q = 0; q < 4; q++) { from = int(q * NR / 4) + 1; to = int((q + 1) * N
     for (i = from; i <= to; i++) { if (h[i] > most) most = h[i]; if (n[i] > threads) threads = n[i] }
     seconds = t[to] - t[from]; busy = all[to] - all[from]
     printf "{\"label\":\"quarter %d\",\"seconds\":%d,\"memory_bytes\":%.0f,\"handles\":%d,\"threads\":%d,\"answered_bytes_per_second\":%.1f,\"others_share\":%.3f}\n",
-        q + 1, seconds, median(from, to) * 1024, most, threads, (b[to] - b[from]) / seconds, busy > 0 ? 1 - (own[to] - own[from]) / busy : 0 } }' samples >rows
+        q + 1, seconds, median(from, to) * 1024, most, threads, (b[to] - b[from]) / seconds, (busy > 0 ? 1 - (own[to] - own[from]) / busy : 0) } }' samples >rows
 failed=$(wc -l <out.jsonl)
 jq -s --slurpfile report report.json --arg device "$device" --arg version "$("$bin/ofload-batch" --version | head -1)" --argjson answers "$failed" '
     . as $rows | $report[0] as $r |

@@ -10,7 +10,7 @@ typedef struct piece { const char *text; size_t bytes; } piece;
 static void assert_answer(const char *const *stops, size_t stop_count, const piece *pieces, size_t count, const char *wanted, bool wanted_stop)
 {
     answer a;
-    size_t stop_bytes[ANSWER_MAX_STOPS];
+    size_t stop_bytes[ANSWER_MAX_STOPS] = {0};
     bool stopped = false;
     for (size_t i = 0; i < stop_count; i++) stop_bytes[i] = strlen(stops[i]);
     assert_ok(answer_init(&a, stops, stop_bytes, stop_count));

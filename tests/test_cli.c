@@ -15,7 +15,8 @@ static const cli_option options[] = {
     {"--kv-type", CLI_CHOICE, &got.choice, NULL, "f16|bf16|f32", "f16|bf16|f32", "how the cache is stored"},
     {"--json", CLI_FLAG, &got.flag, NULL, NULL, NULL, "for programs"},
 };
-static const cli_program program = {"ofload-test", "[options] MODEL", "It tests.", "That is all.", options, sizeof options / sizeof options[0]};
+static const cli_program program = {"ofload-test",  "[options] MODEL", "It tests.",
+                                    "That is all.", options,           sizeof options / sizeof options[0]};
 
 /* A space-separated command line; argc_out and argv_out may be NULL. */
 static ofl_status parse(const char *line, int *argc_out, char ***argv_out, int *exit_out)
@@ -36,20 +37,36 @@ static ofl_status parse(const char *line, int *argc_out, char ***argv_out, int *
 static void sizes_with_their_units(void **state)
 {
     (void)state;
-    static const struct { const char *text; uint64_t bytes; } good[] = {
-        {"24GB", 24000000000u}, {"24GiB", 25769803776u}, {"24000000000", 24000000000u}, {"12.49GB", 12490000000u}, {"64MiB", 67108864}, {"64 MiB", 67108864},
-        {"1kB", 1000},          {"1KB", 1000},           {"1KiB", 1024},               {"0", 0},                  {"7B", 7},           {"0.5GiB", 536870912},
-        {"2e9", 2000000000u},   {"1TB", 1000000000000u}, {"1TiB", 1099511627776u},     {".5kB", 500},
+    static const struct { const char *text; uint64_t bytes;
+    } good[] = {
+        {"24GB", 24000000000u},
+        {"24GiB", 25769803776u},
+        {"24000000000", 24000000000u},
+        {"12.49GB", 12490000000u},
+        {"64MiB", 67108864},
+        {"64 MiB", 67108864},
+        {"1kB", 1000},
+        {"1KB", 1000},
+        {"1KiB", 1024},
+        {"0", 0},
+        {"7B", 7},
+        {"0.5GiB", 536870912},
+        {"2e9", 2000000000u},
+        {"1TB", 1000000000000u},
+        {"1TiB", 1099511627776u},
+        {".5kB", 500},
     };
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         uint64_t bytes = 1;
         if (cli_parse_size(good[i].text, &bytes) != OFL_OK) fail_msg("%s", app_error());
         assert_int_equal(bytes, good[i].bytes);
     }
-    static const char *const bad[] = {"", "GB", "-1GB", "12Gb", "12gb", "0x10", "inf", "nan", "1.5", "1e40GB", "12GB/s", "12 G B", "1..2GB", "12GBx", "+3GB", "99999999999999999999"};
+    static const char *const bad[] = {"",    "GB",     "-1GB",   "12Gb",   "12gb",   "0x10",  "inf",  "nan",
+                                      "1.5", "1e40GB", "12GB/s", "12 G B", "1..2GB", "12GBx", "+3GB", "99999999999999999999"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         uint64_t bytes = 77;
-        if (cli_parse_size(bad[i], &bytes) != OFL_ERROR_ARGUMENT || bytes != 77) fail_msg("\"%s\" was taken as %llu", bad[i], (unsigned long long)bytes);
+        if (cli_parse_size(bad[i], &bytes) != OFL_ERROR_ARGUMENT || bytes != 77)
+            fail_msg("\"%s\" was taken as %llu", bad[i], (unsigned long long)bytes);
     }
 }
 
@@ -89,8 +106,10 @@ static void every_kind_in_both_spellings(void **state)
     (void)state;
     int exit_status = -1, argc = 0;
     char **argv = NULL;
-    assert_int_equal(parse("one --vram 12GB --link=3.26GB/s --flops 51TFLOP/s --context=512 --temperature -0.5 --output x.json --kv-type bf16 --json two -", &argc, &argv,
-                           &exit_status), OFL_OK);
+    assert_int_equal(parse("one --vram 12GB --link=3.26GB/s --flops 51TFLOP/s --context=512 --temperature -0.5 --output x.json --kv-type "
+                           "bf16 --json two -",
+                           &argc, &argv, &exit_status),
+                     OFL_OK);
     assert_int_equal(got.size, 12000000000u);
     assert_int_equal(got.size_given, 1);
     assert_true(got.rate == 3.26e9 && got.flops == 51e12 && got.number == -0.5);

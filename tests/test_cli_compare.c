@@ -1,4 +1,5 @@
 /* ofload-plan --compare and --want on Qwen2.5-7B's shape: figures by hand formula, order, commands that reproduce a row, refusals. */
+#include "support/json_path.h"
 #include "support/support.h"
 
 #include <math.h>
@@ -34,26 +35,6 @@ static cJSON *json_of(const char *arguments, int exit_status)
     free(output);
     return tree;
 }
-
-static const cJSON *at(const cJSON *tree, const char *path)
-{
-    char text[128], *rest = NULL;
-    (void)snprintf(text, sizeof text, "%s", path);
-    for (char *key = strtok_r(text, ".", &rest); key != NULL; key = strtok_r(NULL, ".", &rest)) {
-        tree = cJSON_GetObjectItemCaseSensitive(tree, key);
-        if (tree == NULL) fail_msg("the JSON has no %s", path);
-    }
-    return tree;
-}
-
-static double number(const cJSON *tree, const char *path)
-{
-    const cJSON *item = at(tree, path);
-    if (!cJSON_IsNumber(item)) fail_msg("%s is no number", path);
-    return item->valuedouble;
-}
-
-static const char *text(const cJSON *tree, const char *path) { return at(tree, path)->valuestring; }
 
 static const cJSON *way_of(const cJSON *tree, const char *name)
 {

@@ -1,3 +1,4 @@
+#include "support/json_path.h"
 #include "support/support.h"
 
 #include <math.h>
@@ -96,21 +97,6 @@ static cJSON *plan_json(const char *arguments)
     free(output);
     return tree;
 }
-
-/* The item at "a.b.c". */
-static const cJSON *at(const cJSON *tree, const char *path)
-{
-    char text[128], *rest = NULL;
-    (void)snprintf(text, sizeof text, "%s", path);
-    for (char *key = strtok_r(text, ".", &rest); key != NULL; key = strtok_r(NULL, ".", &rest)) {
-        tree = cJSON_GetObjectItemCaseSensitive(tree, key);
-        if (tree == NULL) fail_msg("the JSON has no %s", path);
-    }
-    return tree;
-}
-
-static double number(const cJSON *tree, const char *path) { return at(tree, path)->valuedouble; }
-static const char *text(const cJSON *tree, const char *path) { return at(tree, path)->valuestring; }
 
 static void the_json_has_every_key_of_the_contract(void **state)
 {

@@ -103,8 +103,8 @@ static void check_blocks(world *w, const ofl_step *step)
     assert_int_equal(blocks_free, w->blocks_free);
 }
 
-/* Admitted in the order expected, and after a wait that has an end: nobody is preferred who came later by more steps than the longest request
- * takes. */
+/* Admitted in the order expected, and after a wait that has an end: nobody is preferred who came later by more steps than the longest
+ * request takes. */
 static void check_start(world *w, expected *request, uint32_t slot)
 {
     assert_true(request->admitted && request->admitted_at >= w->appeared);
@@ -411,7 +411,8 @@ static void test_long_queue_is_cheap_to_forecast(void **state)
     ofl_plan plan = made_plan(256, 768, 512, 16, 400000);
     ofl_front *front = made_front(&plan, OFL_FIRST_COME);
     uint64_t seed = 5;
-    for (uint32_t i = 0; i < 50000; i++) (void)submit(front, 1 + (uint32_t)(test_random(&seed) % 700), 1 + (uint32_t)(test_random(&seed) % 500), i);
+    for (uint32_t i = 0; i < 50000; i++)
+        (void)submit(front, 1 + (uint32_t)(test_random(&seed) % 700), 1 + (uint32_t)(test_random(&seed) % 500), i);
     ofl_front_forecast forecast = {.struct_size = sizeof forecast};
     plan.estimates = 0;
     assert_ok(ofl_front_forecast_get(front, &forecast));
@@ -580,7 +581,8 @@ static void test_slots_stay_busy(void **state)
     ofl_plan plan = made_plan(64, 320, 256, 16, 64 * 512);
     ofl_front *front = made_front(&plan, OFL_LONGEST_FIRST);
     uint64_t seed = 11, busy = 0, slots = 0;
-    for (uint32_t i = 0; i < 500; i++) (void)submit(front, 5 + (uint32_t)(test_random(&seed) % 60), 20 + (uint32_t)(test_random(&seed) % 400), i);
+    for (uint32_t i = 0; i < 500; i++)
+        (void)submit(front, 5 + (uint32_t)(test_random(&seed) % 60), 20 + (uint32_t)(test_random(&seed) % 400), i);
     ofl_step step = {.struct_size = sizeof step};
     ofl_front_forecast f = {.struct_size = sizeof f};
     while (ofl_front_next_step(front, &step) == OFL_OK) {

@@ -102,8 +102,8 @@ static void test_bad(void **state)
 static void test_values(void **state)
 {
     (void)state;
-    static const char text[] =
-        "{\"big\":18446744073709551615,\"long\":\"0123\",\"skip\":{\"a\":[1,{\"b\":\"c\"}]},\"list\":[3000000000,0],\"pi\":3.25,\"none\":[]}";
+    static const char text[] = "{\"big\":18446744073709551615,\"long\":\"0123\",\"skip\":{\"a\":[1,{\"b\":\"c\"}]},\"list\":[3000000000,0],"
+                               "\"pi\":3.25,\"none\":[]}";
     ofl_reader reader;
     ofl_json_pull pull;
     test_write(test_path("j"), text, sizeof text - 1);

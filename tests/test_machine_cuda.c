@@ -300,7 +300,7 @@ static ofl_status probe_once(ofl_device *device, ofl_device *peer, const char *r
     return status;
 }
 
-/* One probe with the n-th CALL failing; whether it did fail. Copies as small as here may also tell nothing on a busy machine: then again. */
+/* One probe with the n-th CALL failing: did it? Copies as small as here may also tell nothing on a busy machine: then again. */
 static bool probe_failing(ofl_device *device, ofl_device *peer, const char *root, const char *call, int nth)
 {
     char text[96];

@@ -136,7 +136,8 @@ static void lines_are_fitted(void **state)
     assert_true(ofl_fit_copies(points, 5, &start, &rate));
     assert_true(start == 0);
     assert_true(fabs(rate - 12e9) < 1e9 * 0.01);
-    for (int i = 0; i < 5; i++) points[i].seconds = points[i].bytes / 1e9 + 40e-6 * (i < 3); /* small copies that were disturbed leave the rate alone */
+    for (int i = 0; i < 5; i++)
+        points[i].seconds = points[i].bytes / 1e9 + 40e-6 * (i < 3); /* small copies that were disturbed leave the rate alone */
     assert_true(ofl_fit_copies(points, 5, &start, &rate));
     assert_true(fabs(rate - 1e9) < 1e9 * 0.003);
     for (int i = 0; i < 5; i++) points[i].bytes = 1e6;

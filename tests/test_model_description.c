@@ -5,8 +5,9 @@
 
 #include "base/base.h"
 
-#define SHAPE \
-    "\"shape\":{\"block_count\":2,\"hidden_size\":64,\"head_count\":4,\"head_count_kv\":2,\"head_dim_k\":16,\"head_dim_v\":16,\"norm_epsilon\":1e-5," \
+#define SHAPE                                                                                                                              \
+    "\"shape\":{\"block_count\":2,\"hidden_size\":64,\"head_count\":4,\"head_count_kv\":2,\"head_dim_k\":16,\"head_dim_v\":16,\"norm_"     \
+    "epsilon\":1e-5,"                                                                                                                      \
     "\"rope_pairing\":\"interleaved\",\"trained_context_tokens\":4096}"
 #define TENSOR "{\"name\":\"q\",\"dtype\":\"Q8_0\",\"dims\":[64,64],\"role\":\"attn_q\",\"block\":0}"
 
@@ -25,8 +26,8 @@ static void test_good(void **state)
         "{\"name\":\"e\",\"dtype\":\"BF16\",\"dims\":[64,100],\"class\":\"lookup\",\"role\":\"embedding\",\"block\":\"input\"}," TENSOR ","
         "{\"name\":\"x\",\"dtype\":\"F4\",\"dims\":[64,8,4],\"class\":\"expert\",\"role\":\"ffn_up\",\"block\":1},"
         "{\"name\":\"h\",\"dtype\":\"F16\",\"dims\":[64,100],\"role\":\"OUTPUT\",\"block\":\"output\"}],"
-        "\"kv\":[{\"first\":1,\"count\":1,\"kind\":\"sliding\",\"head_count_kv\":1,\"k_elements\":16,\"v_elements\":16,\"window_tokens\":8}]," SHAPE
-        "}",
+        "\"kv\":[{\"first\":1,\"count\":1,\"kind\":\"sliding\",\"head_count_kv\":1,\"k_elements\":16,\"v_elements\":16,\"window_tokens\":8}"
+        "]," SHAPE "}",
         &model));
     assert_string_equal(ofl_model_name(model), "Tiny");
     assert_int_equal(ofl_model_format_get(model), OFL_FORMAT_DESCRIPTION);
@@ -94,7 +95,8 @@ static void test_bad(void **state)
         {"{\"schema\":\"ofload.model/1\",\"shape\":{\"block_count\":4294967296}}", OFL_ERROR_FORMAT, "block_count"},
         {"{\"schema\":\"ofload.model/1\",\"shape\":{\"block_count\":70000},\"tensors\":[" TENSOR "]}", OFL_ERROR_UNSUPPORTED, "70000"},
         {"{\"schema\":\"ofload.model/1\",\"shape\":{\"head_count\":1},\"tensors\":[" TENSOR "]}", OFL_ERROR_FORMAT, "block_count"},
-        {"{\"schema\":\"ofload.model/1\"," SHAPE ",\"tensors\":[" TENSOR "],\"kv\":[{\"count\":65536},{}]}", OFL_ERROR_FORMAT, "more layers"},
+        {"{\"schema\":\"ofload.model/1\"," SHAPE ",\"tensors\":[" TENSOR "],\"kv\":[{\"count\":65536},{}]}", OFL_ERROR_FORMAT,
+         "more layers"},
         {"{\"schema\":\"ofload.model/1\",\"shape\":{\"blocks\":1}}", OFL_ERROR_FORMAT, "blocks"},
         {"{\"schema\":\"ofload.model/1\",\"shape\":{\"rope_pairing\":\"odd\"}}", OFL_ERROR_FORMAT, "odd"},
         {"{\"schema\":\"ofload.model/1\"", OFL_ERROR_FORMAT, "d.json"},
@@ -139,7 +141,8 @@ static void check_known(const char *format, const cJSON *fields)
             (void)snprintf(entry, sizeof entry, "\"%s\":%s", field->string, values[i]);
             (void)snprintf(text, sizeof text, format, entry);
             ofl_status status = open_text(text, &model);
-            if (status != OFL_OK && strstr(ofl_error_message(), "has no field") != NULL) fail_msg("%s: %s", field->string, ofl_error_message());
+            if (status != OFL_OK && strstr(ofl_error_message(), "has no field") != NULL)
+                fail_msg("%s: %s", field->string, ofl_error_message());
             ofl_model_destroy(model);
         }
     }
@@ -179,9 +182,10 @@ static void test_a_thousand_layers(void **state)
     (void)state;
     size_t room = 2000000, used = 0;
     char *text = malloc(room);
-    used += (size_t)snprintf(
-        text, room,
-        "{\"schema\":\"ofload.model/1\",\"shape\":{\"block_count\":1000,\"head_count_kv\":8,\"head_dim_k\":128,\"head_dim_v\":128},\"tensors\":[");
+    used +=
+        (size_t)snprintf(text, room,
+                         "{\"schema\":\"ofload.model/"
+                         "1\",\"shape\":{\"block_count\":1000,\"head_count_kv\":8,\"head_dim_k\":128,\"head_dim_v\":128},\"tensors\":[");
     for (int i = 0; i < 9000; i++)
         used += (size_t)snprintf(text + used, room - used,
                                  "%s{\"name\":\"b%d.%d\",\"dtype\":\"BF16\",\"dims\":[4096,4096],\"role\":\"ffn_up\",\"block\":%d}",

@@ -58,7 +58,8 @@ static void write_file(const char *path, const part *parts, size_t count)
     safetensors_writer writer;
     safetensors_start(&writer);
     for (size_t i = 0; i < count; i++)
-        safetensors_tensor(&writer, parts[i].name, parts[i].dtype, 2, (const uint64_t[]){parts[i].rows, parts[i].columns}, NULL, parts[i].bytes);
+        safetensors_tensor(&writer, parts[i].name, parts[i].dtype, 2, (const uint64_t[]){parts[i].rows, parts[i].columns}, NULL,
+                           parts[i].bytes);
     safetensors_save(&writer, path);
     safetensors_end(&writer);
 }
@@ -85,7 +86,9 @@ static void check_kv(const char *config, uint64_t context, uint64_t bytes)
 static void test_kv(void **state)
 {
     (void)state;
-    check_kv("{\"model_type\":\"qwen3\",\"hidden_size\":2560,\"num_hidden_layers\":36,\"num_attention_heads\":32,\"num_key_value_heads\":8,\"head_dim\":128}", 1, 147456);
+    check_kv("{\"model_type\":\"qwen3\",\"hidden_size\":2560,\"num_hidden_layers\":36,\"num_attention_heads\":32,\"num_key_value_heads\":8,"
+             "\"head_dim\":128}",
+             1, 147456);
     check_kv("{" SMALL ",\"use_sliding_window\":false,\"sliding_window\":16,\"max_window_layers\":0}", 100, 100 * 2 * 64 * 2);
 }
 
@@ -113,12 +116,15 @@ static void test_packed(void **state)
 {
     (void)state;
     static const part gptq[] = {{"model.layers.0.mlp.up_proj.qweight", "I32", 512, 4096, 8388608}};
-    static const part packed[] = {{"model.layers.0.mlp.up_proj.weight_packed", "I32", 4096, 512, 8388608}, {"model.layers.0.mlp.up_proj.weight_scale", "BF16", 4096, 32, 262144}};
-    ofl_model *model = opened(folder_of("nested-bits", "{\"text_config\":{" SMALL ",\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":8}}}", gptq, 1));
+    static const part packed[] = {{"model.layers.0.mlp.up_proj.weight_packed", "I32", 4096, 512, 8388608},
+                                  {"model.layers.0.mlp.up_proj.weight_scale", "BF16", 4096, 32, 262144}};
+    ofl_model *model = opened(
+        folder_of("nested-bits", "{\"text_config\":{" SMALL ",\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":8}}}", gptq, 1));
     assert_int_equal(shape_of(model).parameter_count, 8388608);
     assert_int_equal(bytes_of(model), 8388608);
     ofl_model_destroy(model);
-    model = opened(folder_of("num-bits", "{" SMALL ",\"quantization_config\":{\"config_groups\":{\"group_0\":{\"weights\":{\"num_bits\":4}}}}}", packed, 2));
+    model = opened(folder_of(
+        "num-bits", "{" SMALL ",\"quantization_config\":{\"config_groups\":{\"group_0\":{\"weights\":{\"num_bits\":4}}}}}", packed, 2));
     assert_int_equal(shape_of(model).parameter_count, 16777216);
     assert_int_equal(bytes_of(model), 8388608 + 262144);
     ofl_model_destroy(model);
@@ -133,7 +139,8 @@ static void add_as_f32(void *context, const published_tensor *tensor)
 static void test_stored_type(void **state)
 {
     (void)state;
-    static const char *const says[] = {"\"dtype\":\"float32\"", "\"torch_dtype\":\"torch.bfloat16\"", "\"dtype\":\"bfloat16\",\"torch_dtype\":\"float16\"", "\"x\":0"};
+    static const char *const says[] = {"\"dtype\":\"float32\"", "\"torch_dtype\":\"torch.bfloat16\"",
+                                       "\"dtype\":\"bfloat16\",\"torch_dtype\":\"float16\"", "\"x\":0"};
     cJSON *golden = published_models();
     const cJSON *model_golden = golden->child->next;
     assert_string_equal(cJSON_GetObjectItemCaseSensitive(model_golden, "name")->valuestring, "meta-llama/Llama-3.1-8B");
@@ -145,7 +152,8 @@ static void test_stored_type(void **state)
     safetensors_end(&writer);
     for (size_t i = 0; i < OFL_COUNT_OF(says); i++) {
         char config[512];
-        (void)snprintf(config, sizeof config, "{\"model_type\":\"llama\",\"hidden_size\":4096,\"num_hidden_layers\":32,\"num_attention_heads\":32,%s}", says[i]);
+        (void)snprintf(config, sizeof config,
+                       "{\"model_type\":\"llama\",\"hidden_size\":4096,\"num_hidden_layers\":32,\"num_attention_heads\":32,%s}", says[i]);
         test_write_text(folder, "config.json", config);
         ofl_model *model = opened(folder);
         assert_int_equal(bytes_of(model), UINT64_C(32121044992));
@@ -164,7 +172,10 @@ static void test_tie_bytes(void **state)
         const char *flag;
         size_t stored;
         uint64_t bytes;
-    } cases[] = {{",\"tie_word_embeddings\":true", 2, 256000}, {"", 2, 256000}, {",\"tie_word_embeddings\":true", 1, 128000}, {",\"tie_word_embeddings\":false", 1, 128000}};
+    } cases[] = {{",\"tie_word_embeddings\":true", 2, 256000},
+                 {"", 2, 256000},
+                 {",\"tie_word_embeddings\":true", 1, 128000},
+                 {",\"tie_word_embeddings\":false", 1, 128000}};
     for (size_t i = 0; i < OFL_COUNT_OF(cases); i++) {
         char config[256];
         (void)snprintf(config, sizeof config, "{" SMALL "%s}", cases[i].flag);
@@ -237,12 +248,14 @@ static void test_copies(void **state)
     assert_int_equal(mkdir(in(folder, "original"), 0755), 0);
     write_file(in(folder, "original/model.safetensors"), whole, 2);
     test_write_text(folder, "model.safetensors.index.json",
-                    "{\"weight_map\":{\"model.embed_tokens.weight\":\"model-00001-of-00002.safetensors\",\"model.norm.weight\":\"model-00002-of-00002.safetensors\"}}");
+                    "{\"weight_map\":{\"model.embed_tokens.weight\":\"model-00001-of-00002.safetensors\",\"model.norm.weight\":\"model-"
+                    "00002-of-00002.safetensors\"}}");
     ofl_model *model = opened(folder);
     assert_int_equal(bytes_of(model), 24);
     assert_int_equal(ofl_model_tensor_count(model), 2);
     bool said = false;
-    for (uint32_t i = 0; i < ofl_model_note_count(model); i++) said = said || strstr(ofl_model_note(model, i), "2 safetensors files are ignored") != NULL;
+    for (uint32_t i = 0; i < ofl_model_note_count(model); i++)
+        said = said || strstr(ofl_model_note(model, i), "2 safetensors files are ignored") != NULL;
     assert_true(said);
     ofl_model_destroy(model);
 }
@@ -301,8 +314,9 @@ static void write_many(const char *folder, uint32_t tensors, const char *filler)
     FILE *file = fopen(header_path, "wb");
     assert_non_null(file);
     for (uint32_t i = 0; i < tensors; i++)
-        (void)fprintf(file, "%s\"model.layers.0.mlp.experts.%u.%s.up_proj.weight\":{\"dtype\":\"U8\",\"shape\":[1,1],\"data_offsets\":[%u,%u]}", i > 0 ? "," : "{", (unsigned)i,
-                      filler, (unsigned)i, (unsigned)(i + 1));
+        (void)fprintf(file,
+                      "%s\"model.layers.0.mlp.experts.%u.%s.up_proj.weight\":{\"dtype\":\"U8\",\"shape\":[1,1],\"data_offsets\":[%u,%u]}",
+                      i > 0 ? "," : "{", (unsigned)i, filler, (unsigned)i, (unsigned)(i + 1));
     (void)fprintf(file, "}");
     assert_int_equal(fclose(file), 0);
     size_t bytes = 0;
@@ -334,8 +348,15 @@ static void test_memory(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_kv),       cmocka_unit_test(test_short_array),    cmocka_unit_test(test_packed), cmocka_unit_test(test_stored_type),
-    cmocka_unit_test(test_tie_bytes), cmocka_unit_test(test_tied_gguf),     cmocka_unit_test(test_active_experts), cmocka_unit_test(test_copies),
-    cmocka_unit_test(test_nine_bytes), cmocka_unit_test(test_memory),
+    cmocka_unit_test(test_kv),
+    cmocka_unit_test(test_short_array),
+    cmocka_unit_test(test_packed),
+    cmocka_unit_test(test_stored_type),
+    cmocka_unit_test(test_tie_bytes),
+    cmocka_unit_test(test_tied_gguf),
+    cmocka_unit_test(test_active_experts),
+    cmocka_unit_test(test_copies),
+    cmocka_unit_test(test_nine_bytes),
+    cmocka_unit_test(test_memory),
 };
 TEST_MAIN(tests)

@@ -154,29 +154,38 @@ static void test_kv_by_config(void **state)
         {"{" LLAMA "}", 1, 2 * 2 * 64 * 2},
         {"{" LLAMA ",\"num_key_value_heads\":null,\"head_dim\":null}", 1, 2 * 2 * 64 * 2},
         {"{" LLAMA ",\"num_key_value_heads\":2,\"head_dim\":32}", 1, 2 * 2 * 64 * 2},
-        {"{\"model_type\":\"qwen3\",\"hidden_size\":1024,\"num_hidden_layers\":28,\"num_attention_heads\":16,\"num_key_value_heads\":8,\"head_dim\":128}",
+        {"{\"model_type\":\"qwen3\",\"hidden_size\":1024,\"num_hidden_layers\":28,\"num_attention_heads\":16,\"num_key_value_heads\":8,"
+         "\"head_dim\":128}",
          1, 114688},
-        {"{\"model_type\":\"mistral\",\"hidden_size\":5120,\"num_hidden_layers\":40,\"num_attention_heads\":32,\"num_key_value_heads\":8,\"head_dim\":128}",
+        {"{\"model_type\":\"mistral\",\"hidden_size\":5120,\"num_hidden_layers\":40,\"num_attention_heads\":32,\"num_key_value_heads\":8,"
+         "\"head_dim\":128}",
          1, 163840},
         {"{\"model_type\":\"mistral\",\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"sliding_window\":16}", 100,
          2 * 16 * 2 * 64 * 2},
         {"{\"model_type\":\"qwen2\",\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"sliding_window\":16}", 100,
          2 * 100 * 2 * 64 * 2},
-        {"{\"model_type\":\"qwen2\",\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"sliding_window\":16,\"use_sliding_window\":true,"
+        {"{\"model_type\":\"qwen2\",\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"sliding_window\":16,\"use_"
+         "sliding_window\":true,"
          "\"max_window_layers\":1}",
          100, (100 + 16) * 2 * 64 * 2},
-        {"{\"model_type\":\"gemma3_text\",\"hidden_size\":5376,\"num_hidden_layers\":62,\"num_attention_heads\":32,\"num_key_value_heads\":16,\"head_dim\":128,"
+        {"{\"model_type\":\"gemma3_text\",\"hidden_size\":5376,\"num_hidden_layers\":62,\"num_attention_heads\":32,\"num_key_value_heads\":"
+         "16,\"head_dim\":128,"
          "\"sliding_window\":1024}",
          131072, UINT64_C(11173625856)},
-        {"{\"model_type\":\"x\",\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"layer_types\":[\"sliding_attention\",\"full_attention\"]}",
+        {"{\"model_type\":\"x\",\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"layer_types\":[\"sliding_"
+         "attention\",\"full_attention\"]}",
          100, 2 * 100 * 2 * 64 * 2},
-        {"{\"model_type\":\"nemotron_h\",\"hidden_size\":64,\"num_hidden_layers\":4,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":16,"
-         "\"hybrid_override_pattern\":\"M*M-\",\"mamba_num_heads\":4,\"mamba_head_dim\":8,\"ssm_state_size\":16,\"n_groups\":1,\"conv_kernel\":4}",
+        {"{\"model_type\":\"nemotron_h\",\"hidden_size\":64,\"num_hidden_layers\":4,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+         "\"head_dim\":16,"
+         "\"hybrid_override_pattern\":\"M*M-\",\"mamba_num_heads\":4,\"mamba_head_dim\":8,\"ssm_state_size\":16,\"n_groups\":1,\"conv_"
+         "kernel\":4}",
          1, 128},
-        {"{\"model_type\":\"deepseek_v3\",\"hidden_size\":7168,\"num_hidden_layers\":61,\"num_attention_heads\":128,\"num_key_value_heads\":128,\"kv_lora_rank\":512,"
+        {"{\"model_type\":\"deepseek_v3\",\"hidden_size\":7168,\"num_hidden_layers\":61,\"num_attention_heads\":128,\"num_key_value_"
+         "heads\":128,\"kv_lora_rank\":512,"
          "\"qk_rope_head_dim\":64,\"qk_nope_head_dim\":128,\"v_head_dim\":128}",
          65536, UINT64_C(4605345792)},
-        {"{\"model_type\":\"falcon\",\"hidden_size\":4544,\"num_hidden_layers\":32,\"num_attention_heads\":71,\"multi_query\":true,\"num_kv_heads\":71}",
+        {"{\"model_type\":\"falcon\",\"hidden_size\":4544,\"num_hidden_layers\":32,\"num_attention_heads\":71,\"multi_query\":true,\"num_"
+         "kv_heads\":71}",
          1, 8192},
     };
     for (size_t i = 0; i < OFL_COUNT_OF(cases); i++) {
@@ -190,17 +199,19 @@ static void test_kv_by_config(void **state)
 static void test_recurrent_state(void **state)
 {
     (void)state;
-    ofl_model *model = of_config(
-        "{\"model_type\":\"nemotron_h\",\"hidden_size\":64,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":16,"
-        "\"hybrid_override_pattern\":\"M*M-\",\"mamba_num_heads\":4,\"mamba_head_dim\":8,\"ssm_state_size\":16,\"n_groups\":1,\"conv_kernel\":4}");
+    ofl_model *model =
+        of_config("{\"model_type\":\"nemotron_h\",\"hidden_size\":64,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":16,"
+                  "\"hybrid_override_pattern\":\"M*M-\",\"mamba_num_heads\":4,\"mamba_head_dim\":8,\"ssm_state_size\":16,\"n_groups\":1,"
+                  "\"conv_kernel\":4}");
     uint64_t bytes = 0;
     assert_ok(ofl_model_state_bytes(model, &bytes));
     assert_int_equal(bytes, 4864);
     ofl_model_destroy(model);
-    model = of_config(
-        "{\"model_type\":\"qwen3_next\",\"hidden_size\":2048,\"num_hidden_layers\":48,\"num_attention_heads\":16,\"num_key_value_heads\":2,\"head_dim\":256,"
-        "\"linear_num_value_heads\":32,\"linear_num_key_heads\":16,\"linear_key_head_dim\":128,\"linear_value_head_dim\":128,\"linear_conv_kernel_dim\":4,"
-        "\"partial_rotary_factor\":0.25}");
+    model = of_config("{\"model_type\":\"qwen3_next\",\"hidden_size\":2048,\"num_hidden_layers\":48,\"num_attention_heads\":16,\"num_key_"
+                      "value_heads\":2,\"head_dim\":256,"
+                      "\"linear_num_value_heads\":32,\"linear_num_key_heads\":16,\"linear_key_head_dim\":128,\"linear_value_head_dim\":128,"
+                      "\"linear_conv_kernel_dim\":4,"
+                      "\"partial_rotary_factor\":0.25}");
     assert_int_equal(kv(model, 1), 12 * 2 * 2 * 256 * 2);
     assert_ok(ofl_model_state_bytes(model, &bytes));
     assert_int_equal(bytes, 36 * ((UINT64_C(2) << 20) + 3 * (2 * 16 * 128 + 4096) * 2));
@@ -220,10 +231,9 @@ static void test_rope(void **state)
                 shape.rope_high_freq_factor == 4);
     assert_int_equal(shape.rope_original_context, 8192);
     ofl_model_destroy(model);
-    model = of_config(
-        "{" LLAMA
-        ",\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"yarn\",\"rope_theta\":1000000,\"factor\":4,\"beta_fast\":32,\"beta_slow\":1},"
-        "\"sliding_attention\":{\"rope_type\":\"default\",\"rope_theta\":10000}}}");
+    model = of_config("{" LLAMA ",\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"yarn\",\"rope_theta\":1000000,\"factor\":4,"
+                                "\"beta_fast\":32,\"beta_slow\":1},"
+                      "\"sliding_attention\":{\"rope_type\":\"default\",\"rope_theta\":10000}}}");
     shape = shape_of(model);
     assert_int_equal(shape.rope_scaling, OFL_ROPE_YARN);
     assert_true(shape.rope_freq_base == 1000000 && shape.rope_beta_fast == 32);
@@ -242,9 +252,9 @@ static void test_nested_configs(void **state)
                                  "}},\"time_step_limit\":[0.0,Infinity,-Infinity,NaN]}");
     assert_int_equal(shape_of(model).block_count, 2);
     ofl_model_destroy(model);
-    model = of_config(
-        "{\"num_hidden_layers\":27,\"hidden_size\":1152,\"num_attention_heads\":16,\"text_config\":{\"num_hidden_layers\":36,\"hidden_size\":64,"
-        "\"num_attention_heads\":4,\"vocab_size\":10,\"quantization_config\":{\"bits\":8}}}");
+    model = of_config("{\"num_hidden_layers\":27,\"hidden_size\":1152,\"num_attention_heads\":16,\"text_config\":{\"num_hidden_layers\":36,"
+                      "\"hidden_size\":64,"
+                      "\"num_attention_heads\":4,\"vocab_size\":10,\"quantization_config\":{\"bits\":8}}}");
     assert_int_equal(shape_of(model).block_count, 36);
     assert_int_equal(shape_of(model).hidden_size, 64);
     ofl_model_destroy(model);

@@ -49,10 +49,12 @@ static void test_headers(void **state)
          "outside"},
         {"{\"a\":{\"dtype\":\"F99\",\"shape\":[4],\"data_offsets\":[0,16]}}", 16, OFL_ERROR_UNSUPPORTED, "F99"},
         {"{\"a\":{\"dtype\":\"Q8_0\",\"shape\":[32],\"data_offsets\":[0,34]}}", 34, OFL_ERROR_UNSUPPORTED, "Q8_0"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},\"b\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}",
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},\"b\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}"
+         "}",
          16, OFL_ERROR_FORMAT, "begins"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[64,80]}}", 80, OFL_ERROR_FORMAT, "begins"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[20,24]}}",
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[20,24]}"
+         "}",
          24, OFL_ERROR_FORMAT, "begins"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 32, OFL_ERROR_FORMAT, "follow"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 15, OFL_ERROR_FORMAT, "outside"},
@@ -69,7 +71,8 @@ static void test_headers(void **state)
         {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]}}", 1, OFL_ERROR_UNSUPPORTED, "shape"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4]}}", 16, OFL_ERROR_FORMAT, "missing"},
         {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 16, OFL_ERROR_FORMAT, "twice"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[16,32]}}",
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[16,32]}"
+         "}",
          32, OFL_ERROR_FORMAT, "named a"},
         {"{\"a\":[]}", 0, OFL_ERROR_FORMAT, "a is of another kind"},
         {"{\"__metadata__\":{}}", 0, OFL_ERROR_FORMAT, "no tensors"},
@@ -90,9 +93,10 @@ static void test_headers(void **state)
 static void test_small_types(void **state)
 {
     (void)state;
-    static const char header[] =
-        "{\"a\":{\"dtype\":\"F8_E8M0\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"F4\",\"shape\":[2,8],\"data_offsets\":[4,12]},"
-        "\"c\":{\"dtype\":\"F6_E2M3\",\"shape\":[4],\"data_offsets\":[12,15]},\"d\":{\"dtype\":\"C64\",\"shape\":[2],\"data_offsets\":[15,31]}}   ";
+    static const char header[] = "{\"a\":{\"dtype\":\"F8_E8M0\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"F4\",\"shape\":[2,"
+                                 "8],\"data_offsets\":[4,12]},"
+                                 "\"c\":{\"dtype\":\"F6_E2M3\",\"shape\":[4],\"data_offsets\":[12,15]},\"d\":{\"dtype\":\"C64\",\"shape\":["
+                                 "2],\"data_offsets\":[15,31]}}   ";
     fresh("small", CONFIG);
     safetensors_save_raw(in_folder("model.safetensors"), sizeof header - 1, header, sizeof header - 1, 31);
     expect("small types", OFL_OK, "");

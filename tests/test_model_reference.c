@@ -1,5 +1,5 @@
-/* Models that the reference writers made (tests/golden/make_reference.py) are read back with the same names, types, shapes, offsets and bytes:
- * test_model_reference [FOLDER], without it the few in tests/golden/reference. */
+/* Models that the reference writers made (tests/golden/make_reference.py) are read back with the same names, types, shapes, offsets and
+ * bytes: test_model_reference [FOLDER], without it the few in tests/golden/reference. */
 #include "support/support.h"
 
 #include <cjson/cJSON.h>
@@ -43,7 +43,8 @@ static void check_tensor(const ofl_model *model, const cJSON *expected)
     }
     assert_int_equal(info.n_dims, d);
     if (info.bytes != number_of(expected, "bytes") || model->tensors[index].at.offset != number_of(expected, "offset"))
-        fail_msg("%s: %s: %llu bytes at %llu", ofl_model_path(model), name, (unsigned long long)info.bytes, (unsigned long long)model->tensors[index].at.offset);
+        fail_msg("%s: %s: %llu bytes at %llu", ofl_model_path(model), name, (unsigned long long)info.bytes,
+                 (unsigned long long)model->tensors[index].at.offset);
     char hash[OFL_SHA256_HEX], *data = malloc(info.bytes + 1);
     assert_non_null(data);
     assert_ok(ofl_model_tensor_read(model, index, 0, info.bytes, data));

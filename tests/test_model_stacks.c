@@ -5,13 +5,22 @@
 
 enum { BLOCKS = 3, HIDDEN = 8, FFN = 16, VOCAB = 10 };
 
-static float norms[BLOCKS][HIDDEN], wq[BLOCKS][HIDDEN][HIDDEN], up[BLOCKS][FFN][HIDDEN], final[HIDDEN], embedding[VOCAB][HIDDEN], head[VOCAB][HIDDEN];
+static float norms[BLOCKS][HIDDEN], wq[BLOCKS][HIDDEN][HIDDEN], up[BLOCKS][FFN][HIDDEN], final[HIDDEN], embedding[VOCAB][HIDDEN],
+    head[VOCAB][HIDDEN];
 static struct layer { float down[HIDDEN][FFN], other[5]; } layers[BLOCKS]; /* down matrices with something between them */
 
 static ofl_model_shape shape_of(uint32_t blocks)
 {
-    return (ofl_model_shape){.struct_size = sizeof(ofl_model_shape), .block_count = blocks, .hidden_size = HIDDEN, .head_count = 1, .head_count_kv = 1,
-                             .head_dim_k = HIDDEN, .head_dim_v = HIDDEN, .ffn_size = FFN, .vocab_size = VOCAB, .trained_context_tokens = 32};
+    return (ofl_model_shape){.struct_size = sizeof(ofl_model_shape),
+                             .block_count = blocks,
+                             .hidden_size = HIDDEN,
+                             .head_count = 1,
+                             .head_count_kv = 1,
+                             .head_dim_k = HIDDEN,
+                             .head_dim_v = HIDDEN,
+                             .ffn_size = FFN,
+                             .vocab_size = VOCAB,
+                             .trained_context_tokens = 32};
 }
 
 static const ofl_stack all[] = {

@@ -92,7 +92,8 @@ static void two_kinds_of_heads(twin *t)
     unsigned char slides[128];
     uint32_t heads[128];
     layer_flags(t, "sliding_attention", slides);
-    for (uint32_t i = 0; i < t->blocks; i++) heads[i] = (uint32_t)given(t, slides[i] ? "num_key_value_heads" : "num_global_key_value_heads");
+    for (uint32_t i = 0; i < t->blocks; i++)
+        heads[i] = (uint32_t)given(t, slides[i] ? "num_key_value_heads" : "num_global_key_value_heads");
     window_pattern(t);
     gguf_key_u32_array(&t->writer, key(t, "attention.head_count_kv"), heads, t->blocks);
     set(t, "attention.key_length", given(t, "global_head_dim"));
@@ -105,7 +106,8 @@ static void short_convolutions(twin *t)
 {
     uint32_t heads[128] = {0};
     const cJSON *index;
-    cJSON_ArrayForEach (index, cJSON_GetObjectItemCaseSensitive(t->config, "full_attn_idxs")) heads[(unsigned)index->valuedouble] = (uint32_t)given(t, "num_key_value_heads");
+    cJSON_ArrayForEach(index, cJSON_GetObjectItemCaseSensitive(t->config, "full_attn_idxs")) heads[(unsigned)index->valuedouble] =
+        (uint32_t)given(t, "num_key_value_heads");
     gguf_key_u32_array(&t->writer, key(t, "attention.head_count_kv"), heads, t->blocks);
     carry(t, "shortconv.l_cache", "conv_L_cache");
 }
@@ -118,7 +120,10 @@ static void state_space(twin *t, uint64_t inner, uint64_t state, uint64_t groups
     set(t, "ssm.conv_kernel", kernel);
 }
 
-static void falcon_h1(twin *t) { state_space(t, given(t, "mamba_d_ssm"), given(t, "mamba_d_state"), given(t, "mamba_n_groups"), given(t, "mamba_d_conv")); }
+static void falcon_h1(twin *t)
+{
+    state_space(t, given(t, "mamba_d_ssm"), given(t, "mamba_d_state"), given(t, "mamba_n_groups"), given(t, "mamba_d_conv"));
+}
 
 static void nemotron_h(twin *t)
 {
@@ -130,7 +135,8 @@ static void nemotron_h(twin *t)
     }
     gguf_key_u32_array(&t->writer, key(t, "attention.head_count_kv"), heads, t->blocks);
     gguf_key_u32_array(&t->writer, key(t, "feed_forward_length"), widths, t->blocks);
-    state_space(t, given(t, "mamba_num_heads") * given(t, "mamba_head_dim"), given(t, "ssm_state_size"), given(t, "n_groups"), given(t, "conv_kernel"));
+    state_space(t, given(t, "mamba_num_heads") * given(t, "mamba_head_dim"), given(t, "ssm_state_size"), given(t, "n_groups"),
+                given(t, "conv_kernel"));
 }
 
 static void jamba(twin *t)
@@ -174,13 +180,24 @@ static const struct {
 /* ---- tensors */
 static bool translate(const twin *t, const char *name, char *to, size_t room)
 {
-    static const char *const outside[][2] = {{"model.embed_tokens.weight", "token_embd.weight"}, {"model.norm.weight", "output_norm.weight"}, {"lm_head.weight", "output.weight"}};
-    static const char *const inside[][2] = {
-        {"input_layernorm.weight", "attn_norm.weight"}, {"pre_feedforward_layernorm.weight", "ffn_norm.weight"}, {"post_feedforward_layernorm.weight", "post_ffw_norm.weight"},
-        {"self_attn.q_proj.weight", "attn_q.weight"},   {"self_attn.k_proj.weight", "attn_k.weight"},            {"self_attn.v_proj.weight", "attn_v.weight"},
-        {"self_attn.q_proj.bias", "attn_q.bias"},       {"self_attn.k_proj.bias", "attn_k.bias"},                {"self_attn.v_proj.bias", "attn_v.bias"},
-        {"self_attn.o_proj.weight", "attn_output.weight"}, {"self_attn.q_norm.weight", "attn_q_norm.weight"},    {"self_attn.k_norm.weight", "attn_k_norm.weight"},
-        {"mlp.gate_proj.weight", "ffn_gate.weight"},    {"mlp.up_proj.weight", "ffn_up.weight"},                 {"mlp.down_proj.weight", "ffn_down.weight"}};
+    static const char *const outside[][2] = {{"model.embed_tokens.weight", "token_embd.weight"},
+                                             {"model.norm.weight", "output_norm.weight"},
+                                             {"lm_head.weight", "output.weight"}};
+    static const char *const inside[][2] = {{"input_layernorm.weight", "attn_norm.weight"},
+                                            {"pre_feedforward_layernorm.weight", "ffn_norm.weight"},
+                                            {"post_feedforward_layernorm.weight", "post_ffw_norm.weight"},
+                                            {"self_attn.q_proj.weight", "attn_q.weight"},
+                                            {"self_attn.k_proj.weight", "attn_k.weight"},
+                                            {"self_attn.v_proj.weight", "attn_v.weight"},
+                                            {"self_attn.q_proj.bias", "attn_q.bias"},
+                                            {"self_attn.k_proj.bias", "attn_k.bias"},
+                                            {"self_attn.v_proj.bias", "attn_v.bias"},
+                                            {"self_attn.o_proj.weight", "attn_output.weight"},
+                                            {"self_attn.q_norm.weight", "attn_q_norm.weight"},
+                                            {"self_attn.k_norm.weight", "attn_k_norm.weight"},
+                                            {"mlp.gate_proj.weight", "ffn_gate.weight"},
+                                            {"mlp.up_proj.weight", "ffn_up.weight"},
+                                            {"mlp.down_proj.weight", "ffn_down.weight"}};
     unsigned block;
     int used = 0;
     for (size_t i = 0; i < OFL_COUNT_OF(outside); i++) {
@@ -189,7 +206,8 @@ static bool translate(const twin *t, const char *name, char *to, size_t room)
     if (sscanf(name, "model.layers.%u.%n", &block, &used) != 1 || used == 0 || block >= t->blocks) return false;
     const char *stem = name + used;
     if (strcmp(stem, "post_attention_layernorm.weight") == 0)
-        return snprintf(to, room, "blk.%u.%s", block, strncmp(t->architecture, "gemma", 5) == 0 ? "post_attention_norm.weight" : "ffn_norm.weight") > 0;
+        return snprintf(to, room, "blk.%u.%s", block,
+                        strncmp(t->architecture, "gemma", 5) == 0 ? "post_attention_norm.weight" : "ffn_norm.weight") > 0;
     for (size_t i = 0; i < OFL_COUNT_OF(inside); i++) {
         if (strcmp(stem, inside[i][0]) == 0) return snprintf(to, room, "blk.%u.%s", block, inside[i][1]) > 0;
     }
@@ -217,7 +235,8 @@ static void add_tensors(twin *t, const ofl_model *folder)
 
 static void start(twin *t, size_t index, const cJSON *golden, const ofl_model *folder)
 {
-    const cJSON *config = cJSON_GetObjectItemCaseSensitive(golden, "config"), *text = cJSON_GetObjectItemCaseSensitive(config, "text_config");
+    const cJSON *config = cJSON_GetObjectItemCaseSensitive(golden, "config"),
+                *text = cJSON_GetObjectItemCaseSensitive(config, "text_config");
     ofl_model_shape shape = {.struct_size = sizeof shape};
     assert_ok(ofl_model_shape_get(folder, &shape));
     *t = (twin){.architecture = twins[index].architecture, .config = text != NULL ? text : config, .blocks = shape.block_count};

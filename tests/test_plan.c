@@ -11,7 +11,7 @@
 
 /* These stand inside other public structs: one more field would move what comes behind them. */
 _Static_assert(sizeof(ofl_step_shape) == 24 && sizeof(ofl_step_estimate) == 56, "the layout of a step's shape and estimate is frozen");
-_Static_assert(sizeof(ofl_view_slice) == 40 && sizeof(ofl_step_item) == 48, "arrays of these cross the API");
+_Static_assert(sizeof(ofl_view_slice) == 40 && sizeof(ofl_step_item) == 48 && sizeof(ofl_stack) == 40, "arrays of these cross the API");
 
 /* The published experiment: 13 of 28 layers resident, 0.46 tokens/s, 27.4 for 60 at once. */
 static void test_published_experiment(void **state)
@@ -67,6 +67,29 @@ static void test_no_workload_is_the_default_one(void **state)
     assert_string_equal(ofl_plan_identity(given), ofl_plan_identity(not_given));
     ofl_plan_destroy(given);
     ofl_plan_destroy(not_given);
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
+static void test_the_step_that_forecasts_stand_on(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(qwen7b());
+    ofl_machine *machine = test_machine(12.49e9, 3.26e9, 5e-6, 360e9, 51e12, 0.75e9);
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 511, .sequences = 4};
+    ofl_plan *plan;
+    ofl_forecast forecast = {.struct_size = sizeof forecast};
+    ofl_step_shape shape = {.struct_size = sizeof shape};
+    ofl_step_estimate step = {.struct_size = sizeof step};
+    assert_ok(ofl_plan_make(model, machine, &w, &plan));
+    assert_ok(ofl_plan_forecast_get(plan, &forecast));
+    assert_ok(ofl_plan_decode_step(plan, 4, &shape));
+    assert_true(shape.tokens == 4 && shape.logits_rows == 4 && shape.kv_tokens == 4 * 256);
+    assert_ok(ofl_plan_estimate_step(plan, &shape, &step));
+    assert_true(step.step_seconds == forecast.step.step_seconds);
+    assert_status(ofl_plan_decode_step(NULL, 4, &shape), OFL_ERROR_ARGUMENT);
+    assert_status(ofl_plan_decode_step(plan, 4, NULL), OFL_ERROR_ARGUMENT);
+    ofl_plan_destroy(plan);
     ofl_machine_destroy(machine);
     ofl_model_destroy(model);
 }
@@ -291,7 +314,8 @@ static void test_gathered_rows_stay_pinned(void **state)
             ofl_tensor_info info = {.struct_size = sizeof info};
             assert_ok(ofl_plan_slice_get(plan, i, &s));
             assert_ok(ofl_model_tensor_get(model, s.tensor, &info));
-            if (info.tensor_class == OFL_CLASS_LOOKUP || info.also_lookup) assert_true(s.tier == OFL_TIER_PINNED || s.tier == OFL_TIER_DEVICE);
+            if (info.tensor_class == OFL_CLASS_LOOKUP || info.also_lookup)
+                assert_true(s.tier == OFL_TIER_PINNED || s.tier == OFL_TIER_DEVICE);
         }
         ofl_plan_destroy(plan);
         assert_ok(ofl_machine_set(machine, OFL_FIGURE_PINNABLE, 1, OFL_SOURCE_MEASURED));
@@ -497,6 +521,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_published_experiment),
     cmocka_unit_test(test_link_rate_counts),
     cmocka_unit_test(test_no_workload_is_the_default_one),
+    cmocka_unit_test(test_the_step_that_forecasts_stand_on),
     cmocka_unit_test(test_whole_model_fits),
     cmocka_unit_test(test_kv_in_whole_blocks),
     cmocka_unit_test(test_too_much_is_refused_with_the_largest_that_fits),

@@ -237,8 +237,8 @@ static void test_sequences_are_chosen_with_the_tiers(void **state)
     ofl_model_destroy(model);
 }
 
-/* Near the knee, with an output stored in more bits than the blocks, the bound alone says too much: no count that is given is better than the
- * one chosen. */
+/* Near the knee, with an output stored in more bits than the blocks, the bound alone says too much: no count that is given is better than
+ * the one chosen. */
 static void test_sequences_are_chosen_by_the_timeline(void **state)
 {
     (void)state;
@@ -265,7 +265,7 @@ static double band_of(const ofl_model *model, const ofl_machine *machine, const 
     return plan_once(model, machine, w).forecast.error_band_percent;
 }
 
-/* Never below 3 %; near the knee the side that is known worse counts; compute that is only assumed counts wherever twice of it would bind. */
+/* Never below 3 %; near the knee the side that is known worse counts; compute that is only assumed counts wherever twice it would bind. */
 static void test_error_band(void **state)
 {
     (void)state;
@@ -294,7 +294,8 @@ static void test_error_band(void **state)
     ofl_model_destroy(model);
 }
 
-/* Measured figures: the head's own curve by rows, prompts' attention by what is left of a step beside the decoding tokens, the host by rows. */
+/* Measured figures: the head's own curve by rows, prompts' attention by what is left of a step beside the decoding tokens, the host by
+ * rows. */
 static void test_measured_compute(void **state)
 {
     (void)state;
@@ -317,7 +318,8 @@ static void test_measured_compute(void **state)
         {101, 101, 0, head_elements * 24e-12 + 101 * 2e-3},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        ofl_step_shape shape = {.struct_size = sizeof shape, .tokens = cases[i].tokens, .logits_rows = cases[i].rows, .kv_tokens = cases[i].kv};
+        ofl_step_shape shape = {
+            .struct_size = sizeof shape, .tokens = cases[i].tokens, .logits_rows = cases[i].rows, .kv_tokens = cases[i].kv};
         ofl_step_estimate a = {.struct_size = sizeof a}, b = a;
         assert_ok(ofl_plan_estimate_step(plain, &shape, &a));
         assert_ok(ofl_plan_estimate_step(plan, &shape, &b));
@@ -357,8 +359,8 @@ static void test_advice_is_computed(void **state)
     w.objective = OFL_THROUGHPUT;
     planned queue = plan_once(model, machine, &w);
     char wanted[128];
-    (void)snprintf(wanted, sizeof wanted, "the throughput objective reaches %.1f tokens/s with %u sequences of 512 tokens", queue.forecast.tokens_per_second,
-                   queue.settings.sequences);
+    (void)snprintf(wanted, sizeof wanted, "the throughput objective reaches %.1f tokens/s with %u sequences of 512 tokens",
+                   queue.forecast.tokens_per_second, queue.settings.sequences);
     assert_true(advises(plan, "8.5 bits (Q8_0) fit whole: 7.513 GB"));
     assert_true(advises(plan, wanted)); /* what that plan says itself */
     assert_false(advises(plan, "assumed"));

@@ -103,8 +103,8 @@ static ofl_machine *random_machine(uint64_t *seed, double dense)
 {
     double share = 0.1 + 0.8 * share_of(seed), link = pow(10, 9.3 + 1.5 * share_of(seed)), compute = 0.05 + 1.3 * share_of(seed);
     double bandwidth = link / (1 - share) / compute;
-    ofl_machine *machine = test_machine((double)(uint64_t)(dense * share * 1.05 + 3e8), link, test_random(seed) % 2 ? 2.7e-6 : 5e-6, bandwidth,
-                                        test_random(seed) % 2 ? 1e18 : 2 * bandwidth, 0);
+    ofl_machine *machine = test_machine((double)(uint64_t)(dense * share * 1.05 + 3e8), link, test_random(seed) % 2 ? 2.7e-6 : 5e-6,
+                                        bandwidth, test_random(seed) % 2 ? 1e18 : 2 * bandwidth, 0);
     if (test_random(seed) % 4 != 0) return machine;
     assert_ok(ofl_machine_set(machine, OFL_FIGURE_PINNABLE, (double)(uint64_t)(dense * 0.5), OFL_SOURCE_GIVEN));
     assert_ok(ofl_machine_set(machine, OFL_FIGURE_LINK_PAGEABLE, link / 2, OFL_SOURCE_GIVEN));
@@ -117,7 +117,8 @@ static void hold_to_the_bound(uint64_t *seed, tally *t)
 {
     ofl_model *model = random_model(seed);
     ofl_machine *machine = random_machine(seed, dense_bytes(model));
-    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 128u << test_random(seed) % 6, .sequences = (uint32_t)(1 + test_random(seed) % 16)};
+    ofl_workload w = {
+        .struct_size = sizeof w, .context_tokens = 128u << test_random(seed) % 6, .sequences = (uint32_t)(1 + test_random(seed) % 16)};
     w.cut = test_random(seed) % 5 == 0 ? OFL_CUT_OFF : OFL_CUT_AUTO;
     ofl_plan *plan = NULL;
     if (ofl_plan_make(model, machine, &w, &plan) == OFL_OK && plan->draft.piece_count != 0) {

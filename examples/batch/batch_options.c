@@ -46,7 +46,7 @@ static void make_table(batch_options *o)
         {"--chat-template", CLI_TEXT, &o->chat_template, NULL, "NAME", NULL,
          "chatml, llama3, mistral, gemma or none (default: by the model)"},
         {"--shard", CLI_TEXT, &o->shard_text, NULL, "I/N|auto", NULL,
-         "only every N-th request, into OUT.shard-I-of-N.jsonl; auto: as Slurm or Kubernetes says"},
+         "only every N-th request, I from 0 to N-1, into OUT.shard-I-of-N.jsonl; auto: as Slurm or Kubernetes says"},
         {"--ordered", CLI_FLAG, &o->ordered, NULL, NULL, NULL, "put the finished output in the order of the input"},
         {"--overwrite", CLI_FLAG, &o->overwrite, NULL, NULL, NULL, "start anew, whatever the output holds"},
         {"--retry-errors", CLI_FLAG, &o->retry_errors, NULL, NULL, NULL, "try the requests again that became error lines"},

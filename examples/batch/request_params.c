@@ -42,7 +42,7 @@ static bool read_model(request *r, const char *name, const cJSON *value, line_er
 static bool read_max_tokens(request *r, const char *name, const cJSON *value, line_error *error)
 {
     double tokens;
-    if (!whole_number(value, 1, 1e9, &tokens)) return bad_value(error, name, "a whole number of at least 1");
+    if (!whole_number(value, 1, 1e9, &tokens)) return bad_value(error, name, "a whole number of at least 1 and at most 10^9");
     if (strcmp(name, "max_completion_tokens") == 0 || r->max_tokens == 0) r->max_tokens = (uint32_t)tokens;
     return true;
 }
@@ -72,7 +72,7 @@ static bool read_top_k(request *r, const char *name, const cJSON *value, line_er
 static bool read_seed(request *r, const char *name, const cJSON *value, line_error *error)
 {
     double seed;
-    if (!whole_number(value, -9007199254740991.0, 9007199254740991.0, &seed)) return bad_value(error, name, "a whole number below 2^53");
+    if (!whole_number(value, -9007199254740991.0, 9007199254740991.0, &seed)) return bad_value(error, name, "a whole number between -2^53 and 2^53");
     r->seed = (uint64_t)(int64_t)seed;
     r->seed_given = true;
     return true;

@@ -48,7 +48,8 @@ ofl_status cli_parse(const cli_program *program, int *argc, char **argv, int *ex
 /* After cli_parse: the first option given that `with` (ends in NULL) does not name, or NULL. An option of a number counts as given where it
  * has no `given` and is not 0. */
 const char *cli_given_beside(const cli_program *program, const char *const *with);
-/* "ofload-plan: SENTENCE" on stderr; returns the exit status that belongs to `status` (3 for OFL_ERROR_NO_FIT, 2 for OFL_ERROR_ARGUMENT, else 1). */
+/* "ofload-plan: SENTENCE" on stderr; returns the exit status that belongs to `status` (3 for OFL_ERROR_NO_FIT, 2 for OFL_ERROR_ARGUMENT,
+ * else 1). */
 int cli_complain(const cli_program *program, ofl_status status);
 
 ofl_status cli_parse_size(const char *text, uint64_t *bytes_out);

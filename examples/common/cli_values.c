@@ -72,8 +72,9 @@ static ofl_status unclear_size(const char *text, const char *number_end, double 
     int length = (int)(number_end - text);
     for (size_t i = 0; i < COUNT_OF(bare_letters); i++) {
         if (bare_letters[i].letter != letter) continue;
-        return app_fail(OFL_ERROR_ARGUMENT, "\"%s\" can be read in two ways: %.*s%s is %s bytes, %.*s%s is %s; write one of them", text, length, text,
-                        bare_letters[i].decimal, cli_show_count(first, (uint64_t)(value * factor_of(bare_letters[i].decimal) + 0.5)), length, text,
+        return app_fail(OFL_ERROR_ARGUMENT, "\"%s\" can be read in two ways: %.*s%s is %s bytes, %.*s%s is %s; write one of them", text,
+                        length, text, bare_letters[i].decimal,
+                        cli_show_count(first, (uint64_t)(value * factor_of(bare_letters[i].decimal) + 0.5)), length, text,
                         bare_letters[i].binary, cli_show_count(second, (uint64_t)(value * factor_of(bare_letters[i].binary) + 0.5)));
     }
     return app_fail(OFL_ERROR_ARGUMENT, "\"%s\" is no size; write bytes, or a number with kB, MB, GB, TB, KiB, MiB, GiB or TiB", text);
@@ -85,7 +86,8 @@ ofl_status cli_parse_size(const char *text, uint64_t *bytes_out)
     const char *name = read_number(text, &value);
     if (name == NULL) return unclear_size(text, text, 0, '\0');
     if (*name == '\0') {
-        if (floor(value) != value) return app_fail(OFL_ERROR_ARGUMENT, "\"%s\" is no whole number of bytes; a unit is missing, such as GB or GiB", text);
+        if (floor(value) != value)
+            return app_fail(OFL_ERROR_ARGUMENT, "\"%s\" is no whole number of bytes; a unit is missing, such as GB or GiB", text);
         return whole_bytes(text, value, bytes_out);
     }
     const unit *found = find_unit(size_units, COUNT_OF(size_units), name);
@@ -113,7 +115,8 @@ ofl_status cli_parse_rate(const char *text, double *bytes_per_second_out)
         name[length - 2] = '\0';
         found = find_unit(size_units, COUNT_OF(size_units), name);
     }
-    if (found == NULL) return app_fail(OFL_ERROR_ARGUMENT, "\"%s\" is no rate; write bytes a second with their unit, such as 12GB/s or 3.26GB/s", text);
+    if (found == NULL)
+        return app_fail(OFL_ERROR_ARGUMENT, "\"%s\" is no rate; write bytes a second with their unit, such as 12GB/s or 3.26GB/s", text);
     return take_rate(text, value * found->factor, bytes_per_second_out);
 }
 

@@ -1,5 +1,5 @@
-/* A 128-bit content hash (FNV-1a) that tells files and ids apart. Not proof against somebody who wants two to be equal: where that matters, compare
- * the contents. */
+/* A 128-bit content hash (FNV-1a) that tells files and ids apart. Not proof against somebody who wants two to be equal: where that matters,
+ * compare the contents. */
 #ifndef OFLOAD_HASH_H
 #define OFLOAD_HASH_H
 

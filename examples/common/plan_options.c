@@ -10,7 +10,8 @@
 void plan_options_table(plan_options *o, cli_option rows[PLAN_OPTION_COUNT])
 {
     const cli_option table[PLAN_OPTION_COUNT] = {
-        {"--device", CLI_TEXT, &o->device, NULL, "cuda:N|sim:…|none", NULL, "measure this device, e.g. sim:vram=64MiB,h2d=1GB/s (simulated)"},
+        {"--device", CLI_TEXT, &o->device, NULL, "cuda:N|sim:…|none", NULL,
+         "measure this device, e.g. sim:vram=64MiB,h2d=1GB/s (simulated)"},
         {"--machine", CLI_TEXT, &o->machine, NULL, "MACHINE.json", NULL, "figures saved earlier, from this or another computer"},
         {"--vram", CLI_SIZE, &o->vram_bytes, &o->given.vram, "SIZE", NULL, "device memory that may be used in all"},
         {"--host-ram", CLI_SIZE, &o->host_bytes, &o->given.host, "SIZE", NULL, "host memory that may be used"},
@@ -19,12 +20,17 @@ void plan_options_table(plan_options *o, cli_option rows[PLAN_OPTION_COUNT])
          "of the host's copying out of pageable memory, which is before the link"},
         {"--device-bandwidth", CLI_RATE, &o->device_bandwidth, &o->given.device_bandwidth, "RATE", NULL, "device memory as read by the compute"},
         {"--device-flops", CLI_FLOPS, &o->device_flops, &o->given.device_flops, "RATE", NULL, "what products reach, e.g. 25TFLOP/s"},
-        {"--context", CLI_COUNT, &o->context, &o->given.context, "N", NULL, "tokens per sequence, prompt and answer (default: 4096, or what it was trained for)"},
-        {"--sequences", CLI_TEXT, &o->sequences, NULL, "N|auto", NULL, "sequences at once (default: auto: 1 for latency, chosen for throughput)"},
-        {"--prefill-chunk", CLI_COUNT, &o->prefill_chunk, &o->given.prefill_chunk, "N", NULL, "most prompt tokens in a step (default: 512, less in small memories)"},
+        {"--context", CLI_COUNT, &o->context, &o->given.context, "N", NULL,
+         "tokens per sequence, prompt and answer (default: 4096, or what it was trained for)"},
+        {"--sequences", CLI_TEXT, &o->sequences, NULL, "N|auto", NULL,
+         "sequences at once (default: auto: 1 for latency, chosen for throughput)"},
+        {"--prefill-chunk", CLI_COUNT, &o->prefill_chunk, &o->given.prefill_chunk, "N", NULL,
+         "most prompt tokens in a step (default: 512, less in small memories)"},
         {"--kv-type", CLI_CHOICE, &o->kv_type, &o->given.kv_type, KV_TYPES, KV_TYPES, "how the KV cache is stored (default: f16)"},
-        {"--objective", CLI_CHOICE, &o->objective, &o->given.objective, OBJECTIVES, OBJECTIVES, "what the plan is best at (default: latency)"},
-        {"--resident-layers", CLI_COUNT, &o->resident_layers, &o->given.resident_layers, "N", NULL, "force: N whole layers resident, the rest streamed whole"},
+        {"--objective", CLI_CHOICE, &o->objective, &o->given.objective, OBJECTIVES, OBJECTIVES,
+         "what the plan is best at (default: latency)"},
+        {"--resident-layers", CLI_COUNT, &o->resident_layers, &o->given.resident_layers, "N", NULL,
+         "force: N whole layers resident, the rest streamed whole"},
         {"--queue", CLI_COUNT, &o->queue, &o->given.queue, "N", NULL, "requests that wait (throughput; default: without end)"},
         {"--overhead", CLI_SIZE, &o->overhead_bytes, &o->given.overhead, "SIZE", NULL, "device memory taken by the driver and libraries"},
         {"--headroom", CLI_TEXT, &o->headroom, NULL, "SIZE|N%", NULL, "device memory left alone (default: 5%)"},
@@ -102,9 +108,9 @@ ofl_status plan_options_figures(const plan_options *o, ofl_device *device, ofl_m
     if (status == OFL_OK) status = lower_pinnable(o, machine);
     if (status == OFL_OK) (void)ofl_machine_get(machine, OFL_FIGURE_VRAM, &vram);
     if (status == OFL_OK && vram == OFL_SOURCE_NONE)
-        status = app_fail(OFL_ERROR_ARGUMENT,
-                          "there is no device to measure and no memory size to plan for: give --vram SIZE and --link RATE (such as --vram 12GB --link 12GB/s), "
-                          "or --device cuda:0, or --machine FILE");
+        status = app_fail(OFL_ERROR_ARGUMENT, "there is no device to measure and no memory size to plan for: give --vram SIZE and --link "
+                                              "RATE (such as --vram 12GB --link 12GB/s), "
+                                              "or --device cuda:0, or --machine FILE");
     if (status == OFL_OK) *out = machine;
     else ofl_machine_destroy(machine);
     return status;
@@ -147,7 +153,8 @@ static ofl_status read_cut(const char *text, ofl_workload *out)
     }
     out->cut = OFL_CUT_BYTES;
     ofl_status status = cli_parse_size(text, &out->part_bytes);
-    if (status == OFL_OK && out->part_bytes == 0) return app_fail(OFL_ERROR_ARGUMENT, "a part of 0 bytes holds nothing; give auto, off or a size such as 16MB");
+    if (status == OFL_OK && out->part_bytes == 0)
+        return app_fail(OFL_ERROR_ARGUMENT, "a part of 0 bytes holds nothing; give auto, off or a size such as 16MB");
     return status;
 }
 
@@ -156,7 +163,8 @@ static ofl_status read_sequences(const char *text, ofl_workload *out)
     uint64_t count = 0;
     if (strcmp(text, "auto") == 0) return OFL_OK;
     ofl_status status = cli_parse_count(text, &count);
-    if (status == OFL_OK && (count == 0 || count > UINT32_MAX)) return app_fail(OFL_ERROR_ARGUMENT, "\"%s\" is no count from 1 up, nor auto", text);
+    if (status == OFL_OK && (count == 0 || count > UINT32_MAX))
+        return app_fail(OFL_ERROR_ARGUMENT, "\"%s\" is no count from 1 up, nor auto", text);
     out->sequences = (uint32_t)count;
     return status;
 }

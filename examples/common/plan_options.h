@@ -16,14 +16,16 @@ typedef struct plan_options {
     const char *sequences, *headroom, *cut;
     uint32_t kv_type, objective;
     struct {
-        int vram, host, overhead, link, link_pageable, device_bandwidth, device_flops, context, prefill_chunk, resident_layers, queue, kv_type, objective;
+        int vram, host, overhead, link, link_pageable, device_bandwidth, device_flops, context, prefill_chunk, resident_layers, queue,
+            kv_type, objective;
     } given;
 } plan_options;
 
 /* Writes the PLAN_OPTION_COUNT rows that fill `options`, which must be zero and outlive the table. */
 void plan_options_table(plan_options *options, cli_option rows[PLAN_OPTION_COUNT]);
 
-/* Opens the device named, or else, where no machine and no memory size is given, the first GPU there is. *out is NULL when there is none to open: "none", or figures given. */
+/* Opens the device named, or else, where no machine and no memory size is given, the first GPU there is. *out is NULL when there is none to
+ * open: "none", or figures given. */
 ofl_status plan_options_device(const plan_options *options, ofl_device **out);
 
 /* The machine: read from the file named, else probed from `device`, else empty; then the figures given, then the defaults for the rest.

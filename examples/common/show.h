@@ -8,7 +8,8 @@
 void show_bar(double share, int width);
 /* One cell, filled from below by `share` (0…1): a dot for less than half an eighth, full for 1 alone. Borrowed. */
 const char *show_level(double share);
-/* Cells for `count` shares, at most `most` of them: where there are more, each cell is the mean of as many as needed. Returns how many one cell stands for. */
+/* Cells for `count` shares, at most `most` of them: where there are more, each cell is the mean of as many as needed. Returns how many one
+ * cell stands for. */
 size_t show_strip(const double *shares, size_t count, size_t most);
 /* A word at the left, or at the right, of `width` cells. */
 void show_left(const char *text, size_t width);

@@ -74,7 +74,8 @@ bool utf8_is_space(uint32_t code)
 {
     if (code <= 0x20) return code == 0x20 || (code >= 0x09 && code <= 0x0D) || (code >= 0x1C && code <= 0x1F);
     if (code >= 0x2000 && code <= 0x200A) return true;
-    return code == 0x85 || code == 0xA0 || code == 0x1680 || code == 0x2028 || code == 0x2029 || code == 0x202F || code == 0x205F || code == 0x3000;
+    return code == 0x85 || code == 0xA0 || code == 0x1680 || code == 0x2028 || code == 0x2029 || code == 0x202F || code == 0x205F ||
+           code == 0x3000;
 }
 
 static size_t last_start(const char *text, size_t bytes)

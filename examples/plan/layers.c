@@ -30,10 +30,11 @@ static ofl_status read_kv(const ways_job *job, uint32_t index, layer *row)
     const ofl_plan_settings *s = &job->base.settings;
     uint64_t block = s->kv_block_tokens, tokens = (s->context_tokens + block - 1) / block * block;
     ofl_kv_layer kv = {.struct_size = sizeof kv};
+    ofl_step_shape one = {.struct_size = sizeof one};
     ofl_status status = ofl_model_kv_layer_get(job->given.model, index, &kv);
+    if (status == OFL_OK) status = ofl_plan_decode_step(job->whole, 1, &one);
     if (status == OFL_OK) status = ofl_model_kv_layer_bytes(job->given.model, index, s->kv_type, tokens, &row->kv_bytes);
-    if (status == OFL_OK)
-        status = ofl_model_kv_layer_bytes(job->given.model, index, s->kv_type, (s->context_tokens + 1) / 2, &row->kv_read);
+    if (status == OFL_OK) status = ofl_model_kv_layer_bytes(job->given.model, index, s->kv_type, one.kv_tokens, &row->kv_read);
     if (status != OFL_OK) return app_forward(status);
     row->kv_bytes += kv.state_bytes;
     row->kv_read += kv.state_bytes;

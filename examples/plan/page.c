@@ -203,7 +203,8 @@ static void print_next(const page *p, const facts *f)
     if (f->settings.objective == OFL_LATENCY && f->budget.stream_bytes_per_step > 0)
         show_wrapped("  - ", "many prompts and no hurry: --objective throughput");
     show_wrapped("  - ", "other ways to run it, side by side: --compare; what a speed would take: --want 5tok/s");
-    show_wrapped("  - ", "other sizes: --sweep vram=8GB..24GB in place of --vram; also of context, sequences and link; as a drawing: --svg FILE");
+    show_wrapped("  - ",
+                 "other sizes: --sweep vram=8GB..24GB in place of --vram; also of context, sequences and link; as a drawing: --svg FILE");
 }
 
 /* A note, formatted and wrapped. */

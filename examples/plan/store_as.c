@@ -3,8 +3,9 @@
 
 #include "common/app_error.h"
 
-const ofl_dtype store_types[] = {OFL_DTYPE_Q8_0, OFL_DTYPE_Q6_K, OFL_DTYPE_Q5_K, OFL_DTYPE_Q4_K,
-                                 OFL_DTYPE_Q3_K, OFL_DTYPE_Q2_K, OFL_DTYPE_F32};
+#define TYPE(name) OFL_DTYPE_##name,
+const ofl_dtype store_types[] = {OFL_FEWER_BITS_LIST(TYPE) OFL_DTYPE_F32};
+#undef TYPE
 
 double store_bits(ofl_dtype dtype) { return (double)ofl_dtype_block_bits(dtype) / ofl_dtype_block_elements(dtype); }
 

@@ -93,12 +93,26 @@ double ways_rate(const ways_job *job, ofl_figure figure, ofl_source *source_out)
 
 ofl_status ways_compute_seconds(const ways_job *job, uint32_t sequences, double *out)
 {
-    ofl_step_shape shape = {.struct_size = sizeof shape, .tokens = sequences, .logits_rows = sequences};
+    ofl_step_shape shape = {.struct_size = sizeof shape};
     ofl_step_estimate step = {.struct_size = sizeof step};
-    shape.kv_tokens = (job->base.settings.context_tokens + 1) / 2 * sequences;
-    ofl_status status = ofl_plan_estimate_step(job->whole, &shape, &step);
+    ofl_status status = ofl_plan_decode_step(job->whole, sequences, &shape);
+    if (status == OFL_OK) status = ofl_plan_estimate_step(job->whole, &shape, &step);
     *out = step.compute_seconds;
     return status == OFL_OK ? OFL_OK : app_forward(status);
+}
+
+ofl_status ways_queue(const ways_job *job, ways_rate_of rate_of, const void *context, way_rate *best)
+{
+    uint64_t queue = job->given.workload->queue_length, most = queue != 0 && queue < WAYS_QUEUE_MOST ? queue : WAYS_QUEUE_MOST;
+    ofl_status status = OFL_OK;
+    bool fits = true;
+    for (uint32_t n = 1, last = 0; status == OFL_OK && last < most; last = n, n = n * 2 < most ? n * 2 : (uint32_t)most) {
+        way_rate rate = {0};
+        status = rate_of(context, n, &fits, &rate);
+        if (!fits) return status;
+        if (rate.tokens_per_second > 1.01 * best->tokens_per_second) *best = rate;
+    }
+    return status;
 }
 
 ofl_status ways_activations(const ways_job *job, uint32_t sequences, uint64_t *hidden_out, uint64_t *logits_out)

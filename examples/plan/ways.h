@@ -75,6 +75,10 @@ double ways_rate(const ways_job *job, ofl_figure figure, ofl_source *source_out)
 ofl_status ways_compute_seconds(const ways_job *job, uint32_t sequences, double *out);
 /* Of the activations of the largest step with so many sequences: hidden values, and logits, in bytes. */
 ofl_status ways_activations(const ways_job *job, uint32_t sequences, uint64_t *hidden_out, uint64_t *logits_out);
+/* The best rate for a long queue, by doubling the sequences as long as they fit: more of them must bring more than 1 %. rate_of gives the
+ * rate with so many at once, or says that they do not fit. */
+typedef ofl_status (*ways_rate_of)(const void *context, uint32_t sequences, bool *fits_out, way_rate *out);
+ofl_status ways_queue(const ways_job *job, ways_rate_of rate_of, const void *context, way_rate *best);
 /* Bytes of one token's hidden values. */
 double ways_hidden_bytes(const ways_job *job);
 /* Notes compute's figures as sources of the forecast. */

@@ -78,20 +78,14 @@ static ofl_status step_of(const hosting *h, const host_part *p, uint32_t sequenc
     return status;
 }
 
-static ofl_status queue_of(const hosting *h, way_rate *out)
+static ofl_status rate_of(const void *context, uint32_t sequences, bool *fits_out, way_rate *out)
 {
-    uint64_t queue = h->job->given.workload->queue_length, most = queue != 0 && queue < WAYS_QUEUE_MOST ? queue : WAYS_QUEUE_MOST;
-    ofl_status status = OFL_OK;
-    for (uint32_t n = 1, last = 0; status == OFL_OK && last < most; last = n, n = n * 2 < most ? n * 2 : (uint32_t)most) {
-        host_part p;
-        way_rate r;
-        double host = 0;
-        status = divide(h, n, &p);
-        if (status != OFL_OK || !p.fits) return status;
-        status = step_of(h, &p, n, &r, &host);
-        if (r.tokens_per_second > 1.01 * out->tokens_per_second) *out = r;
-    }
-    return status;
+    const hosting *h = context;
+    host_part p;
+    double host = 0;
+    ofl_status status = divide(h, sequences, &p);
+    *fits_out = status == OFL_OK && p.fits;
+    return *fits_out ? step_of(h, &p, sequences, out, &host) : status;
 }
 
 static ofl_status forecast(const hosting *h, const host_part *p, way *w)
@@ -99,7 +93,7 @@ static ofl_status forecast(const hosting *h, const host_part *p, way *w)
     double host = 0;
     static const ofl_figure figures[] = {OFL_FIGURE_HOST_BANDWIDTH, OFL_FIGURE_HOST_FLOPS, OFL_FIGURE_LINK, OFL_FIGURE_COPY_START};
     ofl_status status = step_of(h, p, h->job->base.settings.sequences, &w->job, &host);
-    if (status == OFL_OK) status = queue_of(h, &w->queue);
+    if (status == OFL_OK) status = ways_queue(h->job, rate_of, h, &w->queue);
     for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++) (void)ways_rate(h->job, figures[i], &w->sources[figures[i]]);
     ways_note_compute(h->job, w);
     double rates =

@@ -133,26 +133,21 @@ static ofl_status pipelined(const splitting *x, uint32_t sequences, const split 
     return status;
 }
 
-static ofl_status queue_of(const splitting *x, way_rate *out)
+static ofl_status rate_of(const void *context, uint32_t sequences, bool *fits_out, way_rate *out)
 {
-    uint64_t queue = x->job->given.workload->queue_length, most = queue != 0 && queue < WAYS_QUEUE_MOST ? queue : WAYS_QUEUE_MOST;
-    ofl_status status = OFL_OK;
-    for (uint32_t n = 1, last = 0; status == OFL_OK && last < most; last = n, n = n * 2 < most ? n * 2 : (uint32_t)most) {
-        split s;
-        way_rate r = {0};
-        status = try_split(x, n, x->gpus, &s);
-        if (status != OFL_OK || s.gpus == NOT_SPLIT) return status;
-        status = x->rows ? step_of(x, n, &r, NULL) : pipelined(x, n, &s, &r);
-        if (r.tokens_per_second > 1.01 * out->tokens_per_second) *out = r;
-    }
-    return status;
+    const splitting *x = context;
+    split s;
+    ofl_status status = try_split(x, sequences, x->gpus, &s);
+    *fits_out = status == OFL_OK && s.gpus != NOT_SPLIT;
+    if (!*fits_out) return status;
+    return x->rows ? step_of(x, sequences, out, NULL) : pipelined(x, sequences, &s, out);
 }
 
 static ofl_status forecast(const splitting *x, way *w)
 {
     double compute = 0;
     ofl_status status = step_of(x, x->job->base.settings.sequences, &w->job, &compute);
-    if (status == OFL_OK) status = queue_of(x, &w->queue);
+    if (status == OFL_OK) status = ways_queue(x->job, rate_of, x, &w->queue);
     (void)ways_rate(x->job, OFL_FIGURE_PEER, &w->sources[OFL_FIGURE_PEER]);
     (void)ways_rate(x->job, OFL_FIGURE_COPY_START, &w->sources[OFL_FIGURE_COPY_START]);
     ways_note_compute(x->job, w);

@@ -1,6 +1,7 @@
 /* The engine carries a plan out: loads the weights to their tiers, keeps the link busy, and hands each unit's device pointers to the loop.
  *
  *   for each step: for each unit in order: acquire(unit) → put work on the stream → release(unit)
+ *   or, matrix by matrix:                  tensor_next(tensor) → put work on the stream, until there are no more rows
  *
  * With a stream, acquire and release never block the host when the sources are pinned: order is made by events. With stream = NULL the
  * calling thread is the consumer: acquire returns when the bytes are there, release counts at once.

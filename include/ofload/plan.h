@@ -243,8 +243,13 @@ OFL_API ofl_status ofl_plan_tensor_slices(const ofl_plan *plan, uint32_t tensor,
 OFL_API uint32_t ofl_plan_advice_count(const ofl_plan *plan);
 /* One of them, a sentence with its figures; "" beyond the last. */
 OFL_API const char *ofl_plan_advice(const ofl_plan *plan, uint32_t index);
+/* The step in which so many sequences make one token each, every one half-way through the planned context: what forecasts stand on. */
+OFL_API ofl_status ofl_plan_decode_step(const ofl_plan *plan, uint32_t sequences, ofl_step_shape *out);
 /* How long one such step takes under this plan. Pure; no allocation that outlives the call. */
 OFL_API ofl_status ofl_plan_estimate_step(const ofl_plan *plan, const ofl_step_shape *step, ofl_step_estimate *out);
+
+/* Types that weights could be stored in for less, as the planner's advice weighs them: most bits first. X(name). */
+#define OFL_FEWER_BITS_LIST(X) X(Q8_0) X(Q6_K) X(Q5_K) X(Q4_K) X(Q3_K) X(Q2_K)
 
 /* Device memory of a step's temporaries; planner and driver both size by it. With T tokens (P: rounded up to 16, as products read them),
  * L logits rows, h hidden, q = heads × head_dim_k, kv likewise, f feed-forward, m = max(h, q, f), V vocabulary, c bytes of the compute

@@ -13,7 +13,8 @@
 
 /* The function that detects a failure says so, once; all above forward the status. Each returns `status`. */
 ofl_status ofl_fail(ofl_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
-ofl_status ofl_fail_room(ofl_status status, uint64_t needed, uint64_t available, const char *format, ...) __attribute__((format(printf, 4, 5)));
+ofl_status ofl_fail_room(ofl_status status, uint64_t needed, uint64_t available, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 ofl_status ofl_fail_code(ofl_status status, int64_t runtime_code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* false on overflow, *out untouched then. */
@@ -63,7 +64,8 @@ char *ofl_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Tests: let the n-th allocation from now (1 = next) fail, once, on this thread; 0 = off. Returns how many were left. */
 uint64_t ofl_fault_allocation(uint64_t nth);
 
-/* A size in a sentence, with its unit: "512 B", "1.500 kB", "10.660 GB". Write ofl_bytes_text(n).text: it lives until the end of the full expression. */
+/* A size in a sentence, with its unit: "512 B", "1.500 kB", "10.660 GB". Write ofl_bytes_text(n).text: it lives until the end of the full
+ * expression. */
 typedef struct ofl_short_text { char text[24]; } ofl_short_text;
 ofl_short_text ofl_bytes_text(uint64_t bytes);
 

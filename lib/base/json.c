@@ -38,7 +38,8 @@ bool ofl_json_add_string(cJSON *object, const char *key, const char *value) { re
 static ofl_status get_number(const cJSON *object, const char *where, const char *key, double *out)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
-    if (!cJSON_IsNumber(item) || !isfinite(item->valuedouble)) return ofl_fail(OFL_ERROR_FORMAT, "%s: \"%s\" is missing or no number", where, key);
+    if (!cJSON_IsNumber(item) || !isfinite(item->valuedouble))
+        return ofl_fail(OFL_ERROR_FORMAT, "%s: \"%s\" is missing or no number", where, key);
     *out = item->valuedouble;
     return OFL_OK;
 }
@@ -54,7 +55,10 @@ ofl_status ofl_json_get_u64(const cJSON *object, const char *where, const char *
     return OFL_OK;
 }
 
-ofl_status ofl_json_get_double(const cJSON *object, const char *where, const char *key, double *out) { return get_number(object, where, key, out); }
+ofl_status ofl_json_get_double(const cJSON *object, const char *where, const char *key, double *out)
+{
+    return get_number(object, where, key, out);
+}
 
 ofl_status ofl_json_get_string(const cJSON *object, const char *where, const char *key, const char **out)
 {

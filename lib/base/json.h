@@ -9,7 +9,8 @@
 /* Each false when out of memory. */
 bool ofl_json_add_u64(cJSON *object, const char *key, uint64_t value);
 bool ofl_json_add_i64(cJSON *object, const char *key, int64_t value);
-bool ofl_json_add_double(cJSON *object, const char *key, double value); /* 17 digits at most, the shortest that reads back; not finite → null */
+bool ofl_json_add_double(cJSON *object, const char *key,
+                         double value); /* 17 digits at most, the shortest that reads back; not finite → null */
 bool ofl_json_add_string(cJSON *object, const char *key, const char *value);
 
 /* Missing, of another type, negative, fractional or at least 2^53: OFL_ERROR_FORMAT naming `where` and key. */

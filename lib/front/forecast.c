@@ -66,7 +66,8 @@ static ofl_status play_begin(play *p, ofl_front *front)
     p->waiting.ids = ofl_alloc(front->waiting.count, sizeof *p->waiting.ids);
     p->decode = ofl_alloc(front->max_sequences, sizeof *p->decode);
     p->prefill = ofl_alloc(front->max_sequences, sizeof *p->prefill);
-    if (p->waiting.ids == NULL || p->decode == NULL || p->prefill == NULL) return ofl_fail(OFL_ERROR_HOST_MEMORY, "front: no host memory for a forecast");
+    if (p->waiting.ids == NULL || p->decode == NULL || p->prefill == NULL)
+        return ofl_fail(OFL_ERROR_HOST_MEMORY, "front: no host memory for a forecast");
     if (p->waiting.count > 0) memcpy(p->waiting.ids, front->waiting.ids, p->waiting.count * sizeof *p->waiting.ids);
     for (uint32_t i = 0; i < front->running_count; i++) {
         const front_sequence *sequence = &front->sequences[front->order[i]];
@@ -75,7 +76,8 @@ static ofl_status play_begin(play *p, ofl_front *front)
         if (sequence->made > 0)
             start_decoding(p, (uint64_t)sequence->prompt_tokens + sequence->max_new_tokens, left, sequence->block_count);
         else
-            p->prefill[p->prefill_count++] = (play_prefill){sequence->prefilled, sequence->prompt_tokens - sequence->prefilled, left, sequence->block_count};
+            p->prefill[p->prefill_count++] =
+                (play_prefill){sequence->prefilled, sequence->prompt_tokens - sequence->prefilled, left, sequence->block_count};
     }
     return OFL_OK;
 }

@@ -29,7 +29,8 @@ static ofl_status read_limits(ofl_front *front, const ofl_front_options *options
     ofl_status status = ofl_plan_settings_get(front->plan, &plan);
     if (status == OFL_OK) status = limit("max_sequences", options->max_sequences, plan.sequences, &front->max_sequences);
     if (status == OFL_OK) status = limit("tokens_per_step_cap", options->tokens_per_step_cap, plan.tokens_per_step_cap, &front->step_cap);
-    if (status == OFL_OK) status = limit("prefill_chunk_tokens", options->prefill_chunk_tokens, plan.prefill_chunk_tokens, &front->prefill_chunk);
+    if (status == OFL_OK)
+        status = limit("prefill_chunk_tokens", options->prefill_chunk_tokens, plan.prefill_chunk_tokens, &front->prefill_chunk);
     if (status != OFL_OK) return status;
     if (options->admission != OFL_FIRST_COME && options->admission != OFL_LONGEST_FIRST)
         return ofl_fail(OFL_ERROR_ARGUMENT, "front: unknown admission %d", (int)options->admission);
@@ -91,7 +92,8 @@ ofl_status ofl_front_create(const ofl_plan *plan, const ofl_front_options *optio
     if (front == NULL) return ofl_fail(OFL_ERROR_HOST_MEMORY, "front: no host memory");
     front->plan = plan;
     status = read_limits(front, &full);
-    if (status == OFL_OK && !allocate(front)) status = ofl_fail(OFL_ERROR_HOST_MEMORY, "front: no host memory for %u KV blocks", front->block_total);
+    if (status == OFL_OK && !allocate(front))
+        status = ofl_fail(OFL_ERROR_HOST_MEMORY, "front: no host memory for %u KV blocks", front->block_total);
     if (status != OFL_OK) {
         ofl_front_destroy(front);
         return status;
@@ -132,11 +134,11 @@ static ofl_status check_request(const ofl_front *front, const ofl_request *reque
         return ofl_fail(OFL_ERROR_ARGUMENT, "front: a request needs at least one prompt token and one new token");
     uint64_t tokens = (uint64_t)request->prompt_tokens + request->max_new_tokens, room = (uint64_t)front->block_total * front->block_tokens;
     if (tokens <= room && tokens <= UINT32_MAX) return OFL_OK;
-    return ofl_fail_room(
-        OFL_ERROR_NO_FIT, tokens, room,
-        "request of %u prompt + %u new = %llu tokens can never run: KV holds %llu tokens (%u blocks of %u); shorten it or plan for more context",
-        request->prompt_tokens, request->max_new_tokens, (unsigned long long)tokens, (unsigned long long)room, front->block_total,
-        front->block_tokens);
+    return ofl_fail_room(OFL_ERROR_NO_FIT, tokens, room,
+                         "request of %u prompt + %u new = %llu tokens can never run: KV holds %llu tokens (%u blocks of %u); shorten it or "
+                         "plan for more context",
+                         request->prompt_tokens, request->max_new_tokens, (unsigned long long)tokens, (unsigned long long)room,
+                         front->block_total, front->block_tokens);
 }
 
 ofl_status ofl_front_submit(ofl_front *front, const ofl_request *request, uint64_t *request_out)

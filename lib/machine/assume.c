@@ -1,5 +1,5 @@
-/* Stated defaults for figures that were neither measured nor given. Constants only: the same input gives the same machine on every computer.
- * Device memory has none: a plan for a size that nobody named helps nobody. */
+/* Stated defaults for figures that were neither measured nor given. Constants only: the same input gives the same machine on every
+ * computer. Device memory has none: a plan for a size that nobody named helps nobody. */
 #include "machine/machine_state.h"
 
 #include <math.h>

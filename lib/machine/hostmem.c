@@ -18,9 +18,11 @@ typedef struct cgroup_kind {
 
 static const cgroup_kind version_2 = {"/sys/fs/cgroup", {"memory.max", "memory.high"}, "memory.current", "inactive_file"};
 static const cgroup_kind version_2_beside_1 = {"/sys/fs/cgroup/unified", {"memory.max", "memory.high"}, "memory.current", "inactive_file"};
-static const cgroup_kind version_1 = {"/sys/fs/cgroup/memory", {"memory.limit_in_bytes", NULL}, "memory.usage_in_bytes", "total_inactive_file"};
+static const cgroup_kind version_1 = {
+    "/sys/fs/cgroup/memory", {"memory.limit_in_bytes", NULL}, "memory.usage_in_bytes", "total_inactive_file"};
 
-/* The number behind `field` in a file of "field number" lines; field NULL: the file is the number. false: no such file or field, or no number ("max"). */
+/* The number behind `field` in a file of "field number" lines; field NULL: the file is the number. false: no such file or field, or no
+ * number ("max"). */
 static bool read_number(const char *path, const char *field, uint64_t *out)
 {
     char line[256], *end = NULL;
@@ -62,7 +64,8 @@ static void apply_group(const cgroup_kind *kind, const char *folder, ofl_host_ro
     out->usable_bytes = ofl_min_u64(out->usable_bytes, limit > held ? limit - held : 0);
 }
 
-/* The group and all above it, the mount itself last. In a container the path may be the host's, with only its end or nothing of it visible: what is not there sets no limit. */
+/* The group and all above it, the mount itself last. In a container the path may be the host's, with only its end or nothing of it visible:
+ * what is not there sets no limit. */
 static void apply_ancestors(const cgroup_kind *kind, const char *root, const char *group, ofl_host_room *out)
 {
     char folder[PATH_BYTES];
@@ -112,9 +115,10 @@ ofl_status ofl_host_room_read(const char *root, ofl_host_room *out)
     char path[PATH_BYTES];
     uint64_t total_kib = 0, available_kib = 0;
     ofl_host_room memory;
-    if (snprintf(path, sizeof path, "%s/proc/meminfo", root) >= (int)sizeof path) return ofl_fail(OFL_ERROR_ARGUMENT, "host memory: the root is too long");
-    if (!read_number(path, "MemTotal", &total_kib) || !read_number(path, "MemAvailable", &available_kib) || !ofl_mul_u64(total_kib, 1024, &memory.total_bytes) ||
-        !ofl_mul_u64(available_kib, 1024, &memory.usable_bytes))
+    if (snprintf(path, sizeof path, "%s/proc/meminfo", root) >= (int)sizeof path)
+        return ofl_fail(OFL_ERROR_ARGUMENT, "host memory: the root is too long");
+    if (!read_number(path, "MemTotal", &total_kib) || !read_number(path, "MemAvailable", &available_kib) ||
+        !ofl_mul_u64(total_kib, 1024, &memory.total_bytes) || !ofl_mul_u64(available_kib, 1024, &memory.usable_bytes))
         return ofl_fail(OFL_ERROR_UNSUPPORTED, "host memory: %s does not say how much there is", path);
     apply_groups(root, &memory);
     *out = memory;

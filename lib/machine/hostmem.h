@@ -1,4 +1,5 @@
-/* How much host memory this process may still use: the least of what the host has available and what every control group above the process leaves. */
+/* How much host memory this process may still use: the least of what the host has available and what every control group above the process
+ * leaves. */
 #ifndef OFLOAD_LIB_MACHINE_HOSTMEM_H
 #define OFLOAD_LIB_MACHINE_HOSTMEM_H
 

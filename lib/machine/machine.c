@@ -108,7 +108,8 @@ static ofl_status check_value(ofl_figure figure, double value)
     ofl_figure_unit unit = ofl_figure_unit_of(figure);
     bool zero_allowed = figure == OFL_FIGURE_COPY_START || figure == OFL_FIGURE_RUNTIME;
     if (!isfinite(value) || value < 0 || (value == 0 && !zero_allowed))
-        return ofl_fail(OFL_ERROR_ARGUMENT, "machine: %s is %g; a number %s 0 is needed", key, value, zero_allowed ? "of at least" : "above");
+        return ofl_fail(OFL_ERROR_ARGUMENT, "machine: %s is %g; a number %s 0 is needed", key, value,
+                        zero_allowed ? "of at least" : "above");
     if (unit == OFL_UNIT_BYTES && (value >= LARGEST_WHOLE || floor(value) != value))
         return ofl_fail(OFL_ERROR_ARGUMENT, "machine: %s is %g; a whole number of bytes below 2^53 is needed", key, value);
     if (unit == OFL_UNIT_SECONDS && value > OFL_SECONDS_MOST)
@@ -120,7 +121,8 @@ static ofl_status check_value(ofl_figure figure, double value)
 
 ofl_status ofl_machine_set(ofl_machine *machine, ofl_figure figure, double value, ofl_source source)
 {
-    if (machine == NULL || !is_figure(figure)) return ofl_fail(OFL_ERROR_ARGUMENT, "machine: no machine or no such figure (%d)", (int)figure);
+    if (machine == NULL || !is_figure(figure))
+        return ofl_fail(OFL_ERROR_ARGUMENT, "machine: no machine or no such figure (%d)", (int)figure);
     if (source != OFL_SOURCE_ASSUMED && source != OFL_SOURCE_GIVEN && source != OFL_SOURCE_MEASURED)
         return ofl_fail(OFL_ERROR_ARGUMENT, "machine: %s needs a source: assumed, given or measured", figure_keys[figure]);
     ofl_status status = check_value(figure, value);

@@ -1,6 +1,6 @@
-/* Schema ofload.machine/1: {"schema", "device", "simulated", "identity", FIGURE: number…, "sources": {FIGURE: "measured"|"given"|"assumed"},
- * and of a probe what machine_probed.c lists}.
- * A figure without a source counts as given, so a file written by hand needs the figures alone. */
+/* Schema ofload.machine/1: {"schema", "device", "simulated", "identity", FIGURE: number…, "sources": {FIGURE:
+ * "measured"|"given"|"assumed"}, and of a probe what machine_probed.c lists}. A figure without a source counts as given, so a file written
+ * by hand needs the figures alone. */
 #include "machine/machine_state.h"
 
 #include <errno.h>
@@ -15,7 +15,8 @@ static bool add_figure(cJSON *tree, cJSON *sources, const ofl_machine *machine, 
     const char *key = ofl_figure_key(figure);
     double value = machine->values[figure];
     if (machine->sources[figure] == OFL_SOURCE_NONE) return true;
-    bool added = ofl_figure_unit_of(figure) == OFL_UNIT_BYTES ? ofl_json_add_u64(tree, key, (uint64_t)value) : ofl_json_add_double(tree, key, value);
+    bool added =
+        ofl_figure_unit_of(figure) == OFL_UNIT_BYTES ? ofl_json_add_u64(tree, key, (uint64_t)value) : ofl_json_add_double(tree, key, value);
     return added && ofl_json_add_string(sources, key, ofl_source_name(machine->sources[figure]));
 }
 
@@ -23,7 +24,8 @@ static bool fill(cJSON *tree, const ofl_machine *machine)
 {
     cJSON *sources = cJSON_CreateObject();
     bool ok = sources != NULL && ofl_json_add_string(tree, "schema", SCHEMA) && ofl_json_add_string(tree, "device", machine->device) &&
-              cJSON_AddBoolToObject(tree, "simulated", machine->simulated) != NULL && ofl_json_add_string(tree, "identity", machine->identity);
+              cJSON_AddBoolToObject(tree, "simulated", machine->simulated) != NULL &&
+              ofl_json_add_string(tree, "identity", machine->identity);
     for (int i = 0; ok && i < OFL_FIGURE_COUNT; i++) ok = add_figure(tree, sources, machine, (ofl_figure)i);
     if (ok && cJSON_AddItemToObject(tree, "sources", sources)) return ofl_machine_add_probed(tree, machine);
     cJSON_Delete(sources);
@@ -73,7 +75,8 @@ static ofl_status read_figure(ofl_machine *machine, ofl_figure figure, const cJS
     if (machine->sources[figure] != OFL_SOURCE_NONE) return ofl_fail(OFL_ERROR_FORMAT, "machine: \"%s\" is there twice", key);
     ofl_status status = ofl_json_get_double(tree, "machine", key, &value);
     if (status == OFL_OK) status = read_source(sources, key, &source);
-    if (status == OFL_OK && ofl_machine_set(machine, figure, value, source) != OFL_OK) status = ofl_fail(OFL_ERROR_FORMAT, "%s", ofl_error_message());
+    if (status == OFL_OK && ofl_machine_set(machine, figure, value, source) != OFL_OK)
+        status = ofl_fail(OFL_ERROR_FORMAT, "%s", ofl_error_message());
     return status;
 }
 
@@ -89,9 +92,11 @@ static ofl_status refuse_unknown(const char *key)
 
 static ofl_status read_tree(ofl_machine *machine, const cJSON *tree)
 {
-    const cJSON *sources = cJSON_GetObjectItemCaseSensitive(tree, "sources"), *simulated = cJSON_GetObjectItemCaseSensitive(tree, "simulated");
+    const cJSON *sources = cJSON_GetObjectItemCaseSensitive(tree, "sources"),
+                *simulated = cJSON_GetObjectItemCaseSensitive(tree, "simulated");
     if (sources != NULL && !cJSON_IsObject(sources)) return ofl_fail(OFL_ERROR_FORMAT, "machine: \"sources\" is no object");
-    if (simulated != NULL && !cJSON_IsBool(simulated)) return ofl_fail(OFL_ERROR_FORMAT, "machine: \"simulated\" is neither true nor false");
+    if (simulated != NULL && !cJSON_IsBool(simulated))
+        return ofl_fail(OFL_ERROR_FORMAT, "machine: \"simulated\" is neither true nor false");
     machine->simulated = cJSON_IsTrue(simulated);
     ofl_machine_identify(machine);
     for (const cJSON *item = tree->child; item != NULL; item = item->next) {
@@ -108,7 +113,8 @@ static ofl_status read_header(const cJSON *tree, const char **device_out)
     if (!cJSON_IsObject(tree)) return ofl_fail(OFL_ERROR_FORMAT, "machine: no JSON object");
     ofl_status status = ofl_json_get_string(tree, "machine", "schema", &schema);
     if (status != OFL_OK) return status;
-    if (strcmp(schema, SCHEMA) != 0) return ofl_fail(OFL_ERROR_FORMAT, "machine: the schema is \"%.64s\"; this version reads \"" SCHEMA "\"", schema);
+    if (strcmp(schema, SCHEMA) != 0)
+        return ofl_fail(OFL_ERROR_FORMAT, "machine: the schema is \"%.64s\"; this version reads \"" SCHEMA "\"", schema);
     *device_out = "unknown device";
     if (cJSON_GetObjectItemCaseSensitive(tree, "device") == NULL) return OFL_OK;
     status = ofl_json_get_string(tree, "machine", "device", device_out);
@@ -118,7 +124,8 @@ static ofl_status read_header(const cJSON *tree, const char **device_out)
 
 static bool only_space(const char *from, const char *end)
 {
-    while (from < end && memchr(" \t\r\n", *from, 5) != NULL) from++; /* the literal's own NUL is a fifth: a file that ends in one is fine */
+    while (from < end && memchr(" \t\r\n", *from, 5) != NULL)
+        from++; /* the literal's own NUL is a fifth: a file that ends in one is fine */
     return from == end;
 }
 

@@ -26,7 +26,12 @@ struct ofl_machine {
 };
 
 /* What a figure is counted in. */
-typedef enum ofl_figure_unit { OFL_UNIT_BYTES, OFL_UNIT_BYTES_PER_SECOND, OFL_UNIT_SECONDS, OFL_UNIT_OPERATIONS_PER_SECOND } ofl_figure_unit;
+typedef enum ofl_figure_unit {
+    OFL_UNIT_BYTES,
+    OFL_UNIT_BYTES_PER_SECOND,
+    OFL_UNIT_SECONDS,
+    OFL_UNIT_OPERATIONS_PER_SECOND
+} ofl_figure_unit;
 ofl_figure_unit ofl_figure_unit_of(ofl_figure figure);
 
 /* One more than there is room for is left out, a longer one is cut. */

@@ -60,7 +60,8 @@ static ofl_status check(const blocks *b, uint32_t index)
 static ofl_status place(const ofl_stack *stack, uint32_t block, const void **out)
 {
     uint64_t elements, stride = stack->stride_bytes, offset;
-    if (!ofl_mul_u64(stack->rows, stack->columns, &elements)) return ofl_fail(OFL_ERROR_OVERFLOW, "stack: rows times columns overflow 64 bits");
+    if (!ofl_mul_u64(stack->rows, stack->columns, &elements))
+        return ofl_fail(OFL_ERROR_OVERFLOW, "stack: rows times columns overflow 64 bits");
     if (stride == 0) {
         ofl_status status = ofl_dtype_bytes(stack->dtype, elements, &stride);
         if (status != OFL_OK) return status;

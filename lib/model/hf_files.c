@@ -65,7 +65,8 @@ static ofl_status read_file(index_walk *walk, const char *name, const char *tens
     ofl_model *model = walk->model;
     uint64_t count = model->file_count;
     const char *path = join(model, walk->folder, name);
-    if (path == NULL || !ofl_grow((void **)&walk->files, &walk->file_capacity, count + 1, sizeof *walk->files)) return ofl_model_out_of_memory(model);
+    if (path == NULL || !ofl_grow((void **)&walk->files, &walk->file_capacity, count + 1, sizeof *walk->files))
+        return ofl_model_out_of_memory(model);
     ofl_status status = ofl_safetensors_read(model, path);
     if (status == OFL_ERROR_NOT_FOUND)
         return ofl_fail(OFL_ERROR_NOT_FOUND, "%s: is missing, but the index names it for tensor %s", path, tensor);
@@ -174,8 +175,8 @@ static ofl_status note_dropped(ofl_model *model)
         dropped++;
     }
     if (dropped == 0) return OFL_OK;
-    return ofl_model_add_note(model, "in the files but not in the index, and not counted: %s%s (%llu in all, %s)", first, dropped > 1 ? ", …" : "",
-                              (unsigned long long)dropped, ofl_bytes_text(bytes).text);
+    return ofl_model_add_note(model, "in the files but not in the index, and not counted: %s%s (%llu in all, %s)", first,
+                              dropped > 1 ? ", …" : "", (unsigned long long)dropped, ofl_bytes_text(bytes).text);
 }
 
 static ofl_status read_index(ofl_model *model, const char *folder, const char *path)

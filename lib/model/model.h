@@ -88,7 +88,8 @@ typedef struct ofl_tensor_draft {
     const void *data;
 } ofl_tensor_draft;
 
-/* texts.c. Memory of the model, freed with it; NULL when there is none or the limit is met (no sentence set: ofl_model_out_of_memory says which). */
+/* texts.c. Memory of the model, freed with it; NULL when there is none or the limit is met (no sentence set: ofl_model_out_of_memory says
+ * which). */
 void *ofl_model_take(ofl_model *model, uint64_t bytes);
 const char *ofl_model_text(ofl_model *model, const char *text, uint64_t bytes);
 void ofl_model_drop_texts(ofl_model *model);

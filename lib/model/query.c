@@ -111,7 +111,8 @@ const void *ofl_model_tensor_data(const ofl_model *model, uint32_t index)
 
 ofl_status ofl_model_tensor_at(const ofl_model *model, const void *data, uint32_t *index_out)
 {
-    if (model == NULL || index_out == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "tensor by address: no model or no place for the result given");
+    if (model == NULL || index_out == NULL)
+        return ofl_fail(OFL_ERROR_ARGUMENT, "tensor by address: no model or no place for the result given");
     for (uint64_t i = 0; data != NULL && i < model->tensor_count; i++) {
         if (model->tensors[i].file != OFL_NO_FILE || model->tensors[i].at.data != data) continue;
         *index_out = (uint32_t)i;

@@ -28,7 +28,9 @@ static uint64_t bytes_stored_as(const ofl_plan_facts *facts, ofl_dtype dtype)
 /* The most bits a weight at which nothing would have to be streamed. */
 static ofl_status advise_bits(ofl_plan *plan)
 {
-    static const ofl_dtype types[] = {OFL_DTYPE_Q8_0, OFL_DTYPE_Q6_K, OFL_DTYPE_Q5_K, OFL_DTYPE_Q4_K, OFL_DTYPE_Q3_K, OFL_DTYPE_Q2_K};
+#define TYPE(name) OFL_DTYPE_##name,
+    static const ofl_dtype types[] = {OFL_FEWER_BITS_LIST(TYPE)};
+#undef TYPE
     const ofl_budget *b = &plan->draft.budget;
     uint64_t room = b->vram_bytes - (b->total_bytes - b->resident_bytes - b->ring_bytes);
     if (plan->wish.force_layers && plan->draft.piece_count != 0 && plan->facts.dense_bytes <= room)

@@ -63,6 +63,13 @@ ofl_status ofl_plan_forecast_get(const ofl_plan *plan, ofl_forecast *out)
     return plan == NULL ? no_plan() : ofl_struct_out(out, &plan->forecast, sizeof plan->forecast, "ofl_forecast");
 }
 
+ofl_status ofl_plan_decode_step(const ofl_plan *plan, uint32_t sequences, ofl_step_shape *out)
+{
+    if (plan == NULL) return no_plan();
+    ofl_step_shape shape = ofl_plan_decode_shape(&plan->draft.settings, sequences);
+    return ofl_struct_out(out, &shape, sizeof shape, "ofl_step_shape");
+}
+
 const char *ofl_plan_above_bound_why(const ofl_plan *plan)
 {
     return plan != NULL && plan->above_bound_why != NULL ? plan->above_bound_why : "";

@@ -1,5 +1,5 @@
-/* Any bytes as a GGUF file: refused with a sentence, or a model that keeps its promises and whose metadata can be walked. A file that says it
- * is the first of two finds a good second part. */
+/* Any bytes as a GGUF file: refused with a sentence, or a model that keeps its promises and whose metadata can be walked. A file that says
+ * it is the first of two finds a good second part. */
 #include "fuzz/fuzz.h"
 
 #include <string.h>

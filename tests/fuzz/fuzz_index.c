@@ -1,4 +1,4 @@
-/* Any bytes as model.safetensors.index.json beside three good files: refused with a sentence, or a model of no other tensors than theirs. */
+/* Any bytes as model.safetensors.index.json beside three good files: a sentence, or a model of no other tensors than theirs. */
 #include "fuzz/fuzz.h"
 
 #define CONFIG "{\"model_type\":\"llama\",\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4}"

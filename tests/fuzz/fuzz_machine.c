@@ -1,5 +1,5 @@
-/* Any bytes as a machine in JSON: refused with a sentence, or a machine that is written as the same text however often it is read back; and a
- * file of them is the same machine. */
+/* Any bytes as a machine in JSON: refused with a sentence, or a machine that is written as the same text however often it is read back; and
+ * a file of them is the same machine. */
 #include "fuzz/fuzz.h"
 
 #include <string.h>

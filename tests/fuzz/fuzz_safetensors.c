@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONFIG "{\"model_type\":\"llama\",\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"quantization_config\":{\"bits\":4}}"
+#define CONFIG                                                                                                                             \
+    "{\"model_type\":\"llama\",\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"quantization_config\":{\"bits\":4}}"
 #define MOST_DATA (UINT64_C(1) << 40)
 
 static uint64_t data_bytes(const char *header)

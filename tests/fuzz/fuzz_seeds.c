@@ -78,15 +78,22 @@ static void write_gguf_seed(const gguf_seed *from)
 #define SMALL "block_count=2 embedding_length=64 attention.head_count=4 "
 
 static const gguf_seed gguf_seeds[] = {
-    {"llama", "llama", SMALL "attention.head_count_kv=2 context_length=128 feed_forward_length=128 !general.name=\"n vocab_size=9 attention.layer_norm_rms_epsilon=0.00001",
+    {"llama", "llama",
+     SMALL "attention.head_count_kv=2 context_length=128 feed_forward_length=128 !general.name=\"n vocab_size=9 "
+           "attention.layer_norm_rms_epsilon=0.00001",
      "token_embd.weight blk.0.attn_q.weight blk.1.ffn_down.weight output.weight output_norm.weight rope_freqs.weight blk.0.odd"},
-    {"yarn", "qwen2", SMALL "rope.scaling.type=\"yarn rope.scaling.factor=4.0 rope.scaling.yarn_beta_fast=32.0 rope.scaling.original_context_length=64 rope.freq_base=1000000.0",
+    {"yarn", "qwen2",
+     SMALL "rope.scaling.type=\"yarn rope.scaling.factor=4.0 rope.scaling.yarn_beta_fast=32.0 rope.scaling.original_context_length=64 "
+           "rope.freq_base=1000000.0",
      "token_embd.weight"},
     {"rope-unknown", "llama", SMALL "rope.scaling.type=\"odd", "token_embd.weight"},
-    {"experts", "llama", SMALL "expert_count=8 expert_used_count=2 expert_feed_forward_length=16", "blk.0.ffn_gate_exps.weight blk.0.ffn_up.7.weight blk.0.ffn_gate_inp.weight"},
+    {"experts", "llama", SMALL "expert_count=8 expert_used_count=2 expert_feed_forward_length=16",
+     "blk.0.ffn_gate_exps.weight blk.0.ffn_up.7.weight blk.0.ffn_gate_inp.weight"},
     {"gemma2", "gemma2", SMALL "attention.sliding_window=16 attn_logit_softcapping=50.0 final_logit_softcapping=30.0", "token_embd.weight"},
     {"gemma3", "gemma3", SMALL "attention.sliding_window=16 attention.key_length=32 attention.value_length=32", "token_embd.weight"},
-    {"gemma4", "gemma4", SMALL "attention.head_count_kv=[4,1] attention.sliding_window_pattern=[1,0] attention.sliding_window=8 attention.key_length_swa=8 attention.value_length_swa=8",
+    {"gemma4", "gemma4",
+     SMALL "attention.head_count_kv=[4,1] attention.sliding_window_pattern=[1,0] attention.sliding_window=8 attention.key_length_swa=8 "
+           "attention.value_length_swa=8",
      "token_embd.weight"},
     {"period", "gemma2", SMALL "attention.sliding_window=16 attention.sliding_window_pattern=1", "token_embd.weight"},
     {"phi3", "phi3", SMALL "attention.sliding_window=16", "token_embd.weight"},
@@ -95,17 +102,24 @@ static const gguf_seed gguf_seeds[] = {
     {"shared-all", "gemma3n", SMALL "attention.shared_kv_layers=2", "token_embd.weight"},
     {"latent", "deepseek2", SMALL "attention.kv_lora_rank=512 rope.dimension_count=64 attention.indexer.key_length=8", "token_embd.weight"},
     {"latent-bad", "deepseek2", SMALL "attention.kv_lora_rank=512", "token_embd.weight"},
-    {"qwen3next", "qwen3next", SMALL "full_attention_interval=2 ssm.conv_kernel=4 ssm.inner_size=64 ssm.state_size=16 ssm.group_count=2", "token_embd.weight blk.0.ssm_in.weight"},
-    {"nemotron", "nemotron_h", SMALL "attention.head_count_kv=[2,0] feed_forward_length=[0,9] ssm.conv_kernel=4 ssm.inner_size=32 ssm.state_size=16 ssm.group_count=1",
+    {"qwen3next", "qwen3next", SMALL "full_attention_interval=2 ssm.conv_kernel=4 ssm.inner_size=64 ssm.state_size=16 ssm.group_count=2",
+     "token_embd.weight blk.0.ssm_in.weight"},
+    {"nemotron", "nemotron_h",
+     SMALL
+     "attention.head_count_kv=[2,0] feed_forward_length=[0,9] ssm.conv_kernel=4 ssm.inner_size=32 ssm.state_size=16 ssm.group_count=1",
      "token_embd.weight"},
     {"falcon", "falcon-h1", SMALL "ssm.conv_kernel=4 ssm.inner_size=32 ssm.state_size=16 ssm.group_count=1", "token_embd.weight"},
     {"mamba", "mamba", "block_count=2 embedding_length=64 ssm.conv_kernel=4 ssm.inner_size=128 ssm.state_size=16", "token_embd.weight"},
-    {"state-overflow", "mamba", "block_count=2 embedding_length=64 ssm.conv_kernel=4294967295 ssm.inner_size=4294967295 ssm.state_size=4294967295 ssm.group_count=4294967295",
+    {"state-overflow", "mamba",
+     "block_count=2 embedding_length=64 ssm.conv_kernel=4294967295 ssm.inner_size=4294967295 ssm.state_size=4294967295 "
+     "ssm.group_count=4294967295",
      "token_embd.weight"},
     {"rwkv", "rwkv6", "block_count=2 embedding_length=64 wkv.head_size=64", "token_embd.weight"},
     {"lfm2", "lfm2", SMALL "attention.head_count_kv=[0,2] shortconv.l_cache=3", "token_embd.weight blk.0.shortconv.conv.weight"},
-    {"nextn", "glm4moe", "block_count=3 embedding_length=64 attention.head_count=4 nextn_predict_layers=1", "token_embd.weight blk.2.nextn.eh_proj.weight blk.2.attn_q.weight"},
-    {"nextn-all", "glm4moe", "block_count=1 embedding_length=64 attention.head_count=4 nextn_predict_layers=1", "token_embd.weight blk.0.nextn.eh_proj.weight"},
+    {"nextn", "glm4moe", "block_count=3 embedding_length=64 attention.head_count=4 nextn_predict_layers=1",
+     "token_embd.weight blk.2.nextn.eh_proj.weight blk.2.attn_q.weight"},
+    {"nextn-all", "glm4moe", "block_count=1 embedding_length=64 attention.head_count=4 nextn_predict_layers=1",
+     "token_embd.weight blk.0.nextn.eh_proj.weight"},
     {"granite", "granite", SMALL "logit_scale=8.0 embedding_scale=12.0 residual_scale=0.25 attention.scale=0.5", "token_embd.weight"},
     {"vision", "qwen2vl", SMALL, "token_embd.weight v.blk.0.attn_q.weight mm.0.weight"},
     {"kv-heads", "llama", SMALL "attention.head_count_kv=3", "token_embd.weight"},
@@ -225,13 +239,22 @@ static void from_published(void)
 static const struct {
     const char *target, *name, *text;
 } texts[] = {
-    {"config", "layer-types", CONFIG "\"layer_types\":[\"sliding_attention\",\"full_attention\"],\"sliding_window\":8,\"tie_word_embeddings\":false}"},
+    {"config", "layer-types",
+     CONFIG "\"layer_types\":[\"sliding_attention\",\"full_attention\"],\"sliding_window\":8,\"tie_word_embeddings\":false}"},
     {"config", "linear-types", CONFIG "\"layer_types\":[\"linear_attention\",\"chunked_attention\"],\"attention_chunk_size\":8}"},
-    {"config", "pattern", CONFIG "\"hybrid_override_pattern\":\"M*\",\"mamba_num_heads\":4,\"mamba_head_dim\":8,\"ssm_state_size\":16,\"n_groups\":1,\"conv_kernel\":4}"},
+    {"config", "pattern",
+     CONFIG "\"hybrid_override_pattern\":\"M*\",\"mamba_num_heads\":4,\"mamba_head_dim\":8,\"ssm_state_size\":16,\"n_groups\":1,\"conv_"
+            "kernel\":4}"},
     {"config", "window-off", CONFIG "\"use_sliding_window\":false,\"sliding_window\":8,\"max_window_layers\":1}"},
-    {"config", "window-on", "{\"model_type\":\"qwen2\",\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"use_sliding_window\":true,\"sliding_window\":8,\"max_window_layers\":1}"},
-    {"config", "nested", "{\"thinker_config\":{\"text_config\":" CONFIG "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}},\"x\":[NaN,Infinity,-Infinity]}"},
-    {"config", "rope", CONFIG "\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"yarn\",\"rope_theta\":1e6,\"factor\":4,\"partial_rotary_factor\":0.5}}}"},
+    {"config", "window-on",
+     "{\"model_type\":\"qwen2\",\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"use_sliding_window\":true,\"sliding_"
+     "window\":8,\"max_window_layers\":1}"},
+    {"config", "nested",
+     "{\"thinker_config\":{\"text_config\":" CONFIG
+     "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}},\"x\":[NaN,Infinity,-Infinity]}"},
+    {"config", "rope",
+     CONFIG
+     "\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"yarn\",\"rope_theta\":1e6,\"factor\":4,\"partial_rotary_factor\":0.5}}}"},
     {"config", "groups", CONFIG "\"quantization_config\":{\"config_groups\":{\"group_0\":{\"weights\":{\"num_bits\":4}}}}}"},
     {"config", "bits", CONFIG "\"quantization_config\":{\"bits\":99}}"},
     {"config", "nul", "{\"model_type\":\"a\\u0000b\"}"},
@@ -242,11 +265,19 @@ static const struct {
     {"config", "idxs", CONFIG "\"full_attn_idxs\":[0],\"conv_L_cache\":3}"},
     {"config", "attn-list", CONFIG "\"attn_type_list\":[0,1]}"},
     {"config", "no-window", CONFIG "\"layer_types\":[\"sliding_attention\",\"sliding_attention\"]}"},
-    {"safetensors", "plain", "{\"__metadata__\":{\"format\":\"pt\"}," ENTRY("model.norm.weight", "F32", "[4]", "[0,16]") "," ENTRY("x", "BF16", "[2,3]", "[16,28]") "}"},
-    {"safetensors", "small", "{" ENTRY("a", "F8_E8M0", "[4]", "[0,4]") "," ENTRY("b", "F4", "[2,8]", "[4,12]") "," ENTRY("c", "F6_E2M3", "[4]", "[12,15]") "," ENTRY("d", "C64", "[2]", "[15,31]") "}"},
+    {"safetensors", "plain",
+     "{\"__metadata__\":{\"format\":\"pt\"}," ENTRY("model.norm.weight", "F32", "[4]", "[0,16]") "," ENTRY("x", "BF16", "[2,3]",
+                                                                                                           "[16,28]") "}"},
+    {"safetensors", "small",
+     "{" ENTRY("a", "F8_E8M0", "[4]", "[0,4]") "," ENTRY("b", "F4", "[2,8]", "[4,12]") "," ENTRY(
+         "c", "F6_E2M3", "[4]", "[12,15]") "," ENTRY("d", "C64", "[2]", "[15,31]") "}"},
     {"safetensors", "empty", "{" ENTRY("a", "F32", "[0,5]", "[0,0]") "," ENTRY("b", "F32", "[]", "[0,4]") "}"},
-    {"safetensors", "packed", "{" ENTRY("model.layers.0.mlp.up_proj.qweight", "I32", "[2,2]", "[0,16]") "," ENTRY("model.layers.0.mlp.up_proj.scales", "F16", "[2]", "[16,20]") "}"},
-    {"safetensors", "roles", "{" ENTRY("model.layers.1.mlp.experts.7.w1.weight", "U8", "[1]", "[0,1]") "," ENTRY("visual.x", "U8", "[1]", "[1,2]") "," ENTRY("lm_head.weight", "U8", "[1,1]", "[2,3]") "}"},
+    {"safetensors", "packed",
+     "{" ENTRY("model.layers.0.mlp.up_proj.qweight", "I32", "[2,2]", "[0,16]") "," ENTRY("model.layers.0.mlp.up_proj.scales", "F16", "[2]",
+                                                                                         "[16,20]") "}"},
+    {"safetensors", "roles",
+     "{" ENTRY("model.layers.1.mlp.experts.7.w1.weight", "U8", "[1]",
+               "[0,1]") "," ENTRY("visual.x", "U8", "[1]", "[1,2]") "," ENTRY("lm_head.weight", "U8", "[1,1]", "[2,3]") "}"},
     {"safetensors", "beyond", "{" ENTRY("model.layers.7.mlp.up_proj.weight", "U8", "[1]", "[0,1]") "}"},
     {"safetensors", "f99", "{" ENTRY("a", "F99", "[4]", "[0,16]") "}"},
     {"safetensors", "overlap", "{" ENTRY("a", "F32", "[4]", "[0,16]") "," ENTRY("b", "F32", "[4]", "[0,16]") "}"},
@@ -257,8 +288,11 @@ static const struct {
     {"safetensors", "missing", "{\"a\":{\"dtype\":\"F32\",\"shape\":[4]}}"},
     {"safetensors", "twice", "{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}"},
     {"safetensors", "offsets", "{" ENTRY("a", "F32", "[4]", "[0]") "}"},
-    {"safetensors", "unknown-field", "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"extra\":{\"x\":[1,\"\\u00e9\\ud83d\\ude00\\n\",null,true,-1.5e3]},\"data_offsets\":[0,1]}}"},
-    {"index", "good", "{\"metadata\":{\"total_size\":9007199254740993},\"weight_map\":{\"model.norm.weight\":\"a.safetensors\",\"x\":\"b.safetensors\",\"y\":\"b.safetensors\"}}"},
+    {"safetensors", "unknown-field",
+     "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"extra\":{\"x\":[1,\"\\u00e9\\ud83d\\ude00\\n\",null,true,-1.5e3]},\"data_offsets\":[0,1]}}"},
+    {"index", "good",
+     "{\"metadata\":{\"total_size\":9007199254740993},\"weight_map\":{\"model.norm.weight\":\"a.safetensors\",\"x\":\"b.safetensors\","
+     "\"y\":\"b.safetensors\"}}"},
     {"index", "unnamed", "{\"weight_map\":{\"model.norm.weight\":\"a.safetensors\",\"x\":\"b.safetensors\"}}"},
     {"index", "doubled", "{\"weight_map\":{\"x\":\"b.safetensors\",\"model.norm.weight\":\"c.safetensors\"}}"},
     {"index", "missing", "{\"weight_map\":{\"x\":\"d.safetensors\"}}"},
@@ -268,10 +302,13 @@ static const struct {
     {"index", "no-map", "{}"},
     {"description", "plain", DESCRIPTION "]}"},
     {"description", "full",
-     "{\"schema\":\"ofload.model/1\",\"name\":\"n\",\"architecture\":\"llama\"," SHAPE ",\"norm_epsilon\":1e-5,\"rope_pairing\":\"interleaved\",\"rope_scaling\":\"yarn\"},\"tensors\":["
-     "{\"name\":\"e\",\"dtype\":\"BF16\",\"dims\":[64,100],\"class\":\"dense\",\"role\":\"embedding\",\"block\":\"output\",\"also_lookup\":true}," TENSOR
-     ",{\"name\":\"x\",\"dtype\":\"F4\",\"dims\":[64,8,4],\"class\":\"expert\",\"role\":\"FFN_UP\",\"block\":1},{\"name\":\"u\",\"dtype\":\"I8\",\"dims\":[],\"class\":\"unused\",\"block\":\"input\"}],"
-     "\"kv\":[{\"first\":1,\"count\":1,\"kind\":\"sliding\",\"head_count_kv\":1,\"k_elements\":16,\"v_elements\":16,\"window_tokens\":8},{\"kind\":\"none\",\"state_bytes\":64}]}"},
+     "{\"schema\":\"ofload.model/1\",\"name\":\"n\",\"architecture\":\"llama\"," SHAPE
+     ",\"norm_epsilon\":1e-5,\"rope_pairing\":\"interleaved\",\"rope_scaling\":\"yarn\"},\"tensors\":["
+     "{\"name\":\"e\",\"dtype\":\"BF16\",\"dims\":[64,100],\"class\":\"dense\",\"role\":\"embedding\",\"block\":\"output\",\"also_lookup\":"
+     "true}," TENSOR ",{\"name\":\"x\",\"dtype\":\"F4\",\"dims\":[64,8,4],\"class\":\"expert\",\"role\":\"FFN_UP\",\"block\":1},{\"name\":"
+                     "\"u\",\"dtype\":\"I8\",\"dims\":[],\"class\":\"unused\",\"block\":\"input\"}],"
+     "\"kv\":[{\"first\":1,\"count\":1,\"kind\":\"sliding\",\"head_count_kv\":1,\"k_elements\":16,\"v_elements\":16,\"window_tokens\":8},{"
+     "\"kind\":\"none\",\"state_bytes\":64}]}"},
     {"description", "extra", "{\"schema\":\"ofload.model/1\",\"extra\":1}"},
     {"description", "schema", "{\"schema\":\"ofload.model/2\"}"},
     {"description", "shape-field", "{\"schema\":\"ofload.model/1\",\"shape\":{\"blocks\":1}}"},
@@ -286,7 +323,8 @@ static const struct {
     {"description", "kv", DESCRIPTION "],\"kv\":[{\"first\":2}]}"},
     {"description", "window", DESCRIPTION "],\"kv\":[{\"kind\":\"sliding\"}]}"},
     {"description", "not-json", "not JSON"},
-    {"machine", "by-hand", "{\"schema\":\"ofload.machine/1\",\"device\":\"d\",\"vram_bytes\":24000000000,\"link_bytes_per_second\":2.5e10}"},
+    {"machine", "by-hand",
+     "{\"schema\":\"ofload.machine/1\",\"device\":\"d\",\"vram_bytes\":24000000000,\"link_bytes_per_second\":2.5e10}"},
     {"machine", "sources", "{\"schema\":\"ofload.machine/1\",\"vram_bytes\":1,\"sources\":{\"vram_bytes\":\"guessed\"}}"},
     {"machine", "fraction", "{\"schema\":\"ofload.machine/1\",\"vram_bytes\":1.5}"},
     {"machine", "negative", "{\"schema\":\"ofload.machine/1\",\"link_bytes_per_second\":-1}"},
@@ -294,8 +332,10 @@ static const struct {
     {"machine", "unknown", "{\"schema\":\"ofload.machine/1\",\"extra\":1}"},
     {"machine", "array", "[]"},
     {"machine", "probed",
-     "{\"schema\":\"ofload.machine/1\",\"vram_bytes\":1,\"probed\":\"2026-09-30T12:00:00Z\",\"link\":{\"generation\":4,\"width\":4,\"most_width\":16,"
-     "\"device_node\":-1,\"pinned_node\":0,\"pinned_bytes\":65536},\"paths\":{\"pinned to device\":{\"start_seconds\":5e-6,\"bytes_per_second\":2e9,"
+     "{\"schema\":\"ofload.machine/"
+     "1\",\"vram_bytes\":1,\"probed\":\"2026-09-30T12:00:00Z\",\"link\":{\"generation\":4,\"width\":4,\"most_width\":16,"
+     "\"device_node\":-1,\"pinned_node\":0,\"pinned_bytes\":65536},\"paths\":{\"pinned to "
+     "device\":{\"start_seconds\":5e-6,\"bytes_per_second\":2e9,"
      "\"points\":[{\"bytes\":65536,\"seconds\":3.8e-5},{\"bytes\":4096,\"seconds\":7e-6}]}},\"notes\":[\"a sentence\"]}"},
     {"machine", "no-time", "{\"schema\":\"ofload.machine/1\",\"paths\":{}}"},
     {"machine", "time", "{\"schema\":\"ofload.machine/1\",\"probed\":\"2026-09-30 12:00:00Z\"}"},
@@ -306,7 +346,8 @@ static const struct {
     {"machine", "path", PROBED "\"paths\":{\"by pigeon\":{}}}"},
     {"machine", "path-fit", PROBED "\"paths\":{\"pinned to device\":{\"start_seconds\":0,\"bytes_per_second\":0,\"points\":[]}}}"},
     {"machine", "path-points", PROBED "\"paths\":{\"pinned to device\":{\"start_seconds\":0,\"bytes_per_second\":1,\"points\":[]}}}"},
-    {"machine", "path-point", PROBED "\"paths\":{\"pinned to device\":{\"start_seconds\":0,\"bytes_per_second\":1,\"points\":[{\"bytes\":0,\"seconds\":1}]}}}"},
+    {"machine", "path-point",
+     PROBED "\"paths\":{\"pinned to device\":{\"start_seconds\":0,\"bytes_per_second\":1,\"points\":[{\"bytes\":0,\"seconds\":1}]}}}"},
     {"machine", "notes", PROBED "\"notes\":{}}"},
     {"machine", "note", PROBED "\"notes\":[\"\\u001b\"]}"},
     {"plan", "schema", "{\"schema\":\"ofload.plan/2\"}"},
@@ -377,7 +418,12 @@ static void plans(void)
     plan_seed(model, machine, &w, "throughput");
     assert_ok(ofl_machine_assume(narrow));
     machine_seed(narrow, "assumed");
-    w = (ofl_workload){.struct_size = sizeof w, .context_tokens = 64, .prefill_chunk_tokens = 8, .force_layers = 1, .force_resident_layers = 1, .kv_type = OFL_KV_Q8_0};
+    w = (ofl_workload){.struct_size = sizeof w,
+                       .context_tokens = 64,
+                       .prefill_chunk_tokens = 8,
+                       .force_layers = 1,
+                       .force_resident_layers = 1,
+                       .kv_type = OFL_KV_Q8_0};
     plan_seed(model, machine, &w, "layers");
     ofl_machine_destroy(machine);
     ofl_machine_destroy(narrow);

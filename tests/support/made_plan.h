@@ -1,4 +1,5 @@
-/* A plan made up by a test: capacity, caps and step times as it likes. Stands in for the planner's own functions, for tests of what only reads a plan. */
+/* A plan made up by a test: capacity, caps and step times as it likes. Stands in for the planner's own functions, for tests of what only
+ * reads a plan. */
 #ifndef OFLOAD_TEST_MADE_PLAN_H
 #define OFLOAD_TEST_MADE_PLAN_H
 
@@ -26,8 +27,14 @@ ofl_status ofl_plan_estimate_step(const ofl_plan *plan, const ofl_step_shape *st
 
 static ofl_plan made_plan(uint32_t sequences, uint32_t cap, uint32_t chunk, uint32_t block, uint64_t capacity)
 {
-    return (ofl_plan){{.struct_size = sizeof(ofl_plan_settings), .sequences = sequences, .tokens_per_step_cap = cap, .prefill_chunk_tokens = chunk,
-                       .kv_block_tokens = block, .kv_capacity_tokens = capacity}, 0.05, 0};
+    return (ofl_plan){{.struct_size = sizeof(ofl_plan_settings),
+                       .sequences = sequences,
+                       .tokens_per_step_cap = cap,
+                       .prefill_chunk_tokens = chunk,
+                       .kv_block_tokens = block,
+                       .kv_capacity_tokens = capacity},
+                      0.05,
+                      0};
 }
 
 #endif

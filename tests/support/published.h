@@ -1,5 +1,5 @@
-/* Published models in tests/golden/models/published.json: a list of {name, config, expect, tensors[pattern shape dtype axes]}; each '#' of a
- * pattern runs over one axis, a list of ranges. "Infinity!" in a config stands for the bare word that the published file has. */
+/* Published models in tests/golden/models/published.json: a list of {name, config, expect, tensors[pattern shape dtype axes]}; each '#' of
+ * a pattern runs over one axis, a list of ranges. "Infinity!" in a config stands for the bare word that the published file has. */
 #ifndef OFLOAD_TEST_PUBLISHED_H
 #define OFLOAD_TEST_PUBLISHED_H
 
