@@ -12,7 +12,13 @@ int bench_designs(int argc, char **argv); /* the same */
 int bench_plan(int argc, char **argv);
 int bench_front(int argc, char **argv);
 int bench_replay(int argc, char **argv);
+int bench_units(int argc, char **argv);
+int bench_load(int argc, char **argv);
+int bench_accuracy(int argc, char **argv);
+int bench_compare(int argc, char **argv);
 int bench_mkmodel(int argc, char **argv);
+
+enum { EXIT_SKIPPED = 77 }; /* what the benchmark needs is not installed */
 
 /* How the rows are printed; every subcommand takes both options. */
 typedef struct bench_output { int json, quiet; } bench_output;

@@ -17,6 +17,10 @@ static const subcommand subcommands[] = {
     {"stream", bench_stream, "the copy engine alone, at several shares of compute"},
     {"designs", bench_designs, "the same job by simpler ways of streaming and by this engine"},
     {"replay", bench_replay, "published experiments beside this project's forecast and measurement"},
+    {"units", bench_units, "what the engine's own calls cost per step, by units"},
+    {"load", bench_load, "how fast weights are loaded, by size"},
+    {"accuracy", bench_accuracy, "forecast and measurement of real steps, by model, memory, link and sequences"},
+    {"compare", bench_compare, "the same shapes, memory and link through PyTorch with weights fetched per layer"},
     {"mkmodel", bench_mkmodel, "writes a GGUF file of any shape with random weights"},
 };
 

@@ -1,6 +1,7 @@
 #include "bench_runs.h"
 
 #include <math.h>
+#include <sys/stat.h>
 
 /* Runs mkmodel with these arguments and a fresh file, and opens it. */
 static ofl_model *make(const char *arguments, const char **path_out)
@@ -133,6 +134,14 @@ static void mistakes_exit_2_and_failures_1(void **state)
         {"link --device sim:vram=1MB", 2, "h2d"},
         {"link --device cuda:999", 1, "cuda"},
         {"link --device sim:vram=1MB,h2d=2GB/s,clock=virtual --peer sim:vram=1MB,h2d=2GB/s", 1, "no path to another device"},
+        {"accuracy --repeat 0", 2, "--repeat"},
+        {"accuracy --seconds 0", 2, "--seconds"},
+        {"accuracy --clock virtual --threads 2", 2, "no effect"},
+        {"accuracy --only nothing", 2, "no point"},
+        {"compare --steps 0", 2, "--steps"},
+        {"compare --python \"it's\"", 2, "--python"},
+        {"compare --clock virtual --seconds 0.01 --python false", 1, "no result"},
+        {"load --folder /nonexistent --most 32MiB", 1, "/nonexistent"},
         {"mkmodel", 2, "--output"},
         {"mkmodel --output /nonexistent/x.gguf", 1, "/nonexistent/x.gguf"},
         {"mkmodel --output x --heads 3 --kv-heads 2", 2, "multiple"},
@@ -176,6 +185,9 @@ static void quiet_leaves_the_rows_alone(void **state)
         "plan --most 1000",
         "front",
         "front --queue 3",
+        "units --most 16",
+        "load --most 32MiB",
+        "accuracy --clock virtual --repeat 1 --seconds 0.01 --only 'deep, all'",
         "stream --clock virtual --weights 8MB --steps 1 --compute 0.5",
         "stream --clock virtual --weights 8MB --steps 1 --compute 0.5 --from pageable",
         "stream --clock virtual --weights 8MB --steps 1 --compute 0.5 --from file",
@@ -254,6 +266,75 @@ static void planning_a_thousand_layers_stays_small(void **state)
     cJSON_Delete(tree);
 }
 
+static void units_and_loading_are_timed_by_size(void **state)
+{
+    (void)state;
+    cJSON *tree = run_report("units --json --most 64", 2);
+    assert_true(in_row(tree, 0, "units") == 16 && in_row(tree, 1, "units") == 64);
+    for (int i = 0; i < 2; i++) assert_true(in_row(tree, i, "seconds_per_unit") > 0 && in_row(tree, i, "streamed_units") >= 1);
+    cJSON_Delete(tree);
+    tree = run_report("load --json --most 32MiB", 2);
+    for (int i = 0; i < 2; i++) assert_true(in_row(tree, i, "bytes") == 32.0 * 1048576 && in_row(tree, i, "bytes_per_second") > 0);
+    cJSON_Delete(tree);
+}
+
+/* On the virtual clock the compute is what the planner was told, so nothing is left to differ but the timeline and the engine. */
+static void the_accuracy_table_is_exact_where_nothing_is_measured(void **state)
+{
+    (void)state;
+    enum { POINTS = 33 };
+    cJSON *tree = run_report("accuracy --json --clock virtual --repeat 1 --seconds 0.01", POINTS + 1);
+    int link = 0, over_bound = 0;
+    for (int i = 0; i < POINTS; i++) {
+        if (!(fabs(in_row(tree, i, "error_percent")) < 0.1)) fail_msg("row %d: %g %%", i, in_row(tree, i, "error_percent"));
+        assert_true(in_row(tree, i, "spread_percent") == 0);
+        assert_true(fabs(in_row(tree, i, "compute_error_percent")) < 0.1);
+        assert_true(in_row(tree, i, "over_bound") > 0.999 && in_row(tree, i, "steps") >= 8);
+        link += strcmp(cJSON_GetStringValue(cJSON_GetObjectItem(cJSON_GetArrayItem(cJSON_GetObjectItem(tree, "rows"), i), "bound")), "link") == 0;
+        over_bound += in_row(tree, i, "over_bound") > 1.001;
+    }
+    assert_true(link > 8 && link < POINTS - 8);
+    assert_true(over_bound > 0); /* some steps near the knee wait; the forecast knew */
+    assert_true(in_row(tree, POINTS, "median_error_percent") < 0.01 && in_row(tree, POINTS, "worst_error_percent") < 0.1);
+    cJSON_Delete(tree);
+}
+
+/* A stand-in for Python: writes down what it was asked for, and answers. */
+static const char *fake_python(const char *name, const char *answer, int exit_status)
+{
+    char text[512];
+    const char *path = test_path(name), *asked = test_path("asked.txt");
+    (void)snprintf(text, sizeof text, "#!/bin/sh\necho \"$@\" >>'%s'\necho '%s'\nexit %d\n", asked, answer, exit_status);
+    test_write(path, text, strlen(text));
+    assert_int_equal(chmod(path, 0700), 0);
+    return path;
+}
+
+static void the_comparison_gives_both_the_same_work(void **state)
+{
+    (void)state;
+    char line[512], *output = NULL;
+    size_t bytes = 0;
+    (void)snprintf(line, sizeof line, "compare --json --clock virtual --seconds 0.01 --link 2GB/s --python '%s'",
+                   fake_python("python.sh", "{\"step_seconds\": 0.5, \"threads\": 2, \"versions\": \"torch 9\"}", 0));
+    cJSON *tree = run_report(line, 16);
+    for (int i = 0; i < 16; i += 2) {
+        double own = in_row(tree, i + 1, "step_seconds");
+        assert_true(in_row(tree, i, "step_seconds") == 0.5);
+        assert_true(fabs(in_row(tree, i + 1, "times_as_fast") - 0.5 / own) < 1e-9);
+        assert_true(fabs(in_row(tree, i + 1, "error_percent")) < 0.1);
+    }
+    assert_true(in_row(tree, 15, "tokens_per_second") > 0);
+    cJSON_Delete(tree);
+    char *asked = test_read(test_path("asked.txt"), &bytes);
+    if (strstr(asked, "compare_torch.py --layers 16 --hidden 512 ") == NULL || strstr(asked, "--link 2000000000 ") == NULL) fail_msg("%s", asked);
+    free(asked);
+    (void)snprintf(line, sizeof line, "compare --json --clock virtual --seconds 0.01 --python '%s'", fake_python("none.sh", "", 77));
+    assert_int_equal(bench(line, &output), 77);
+    assert_non_null(strstr(output, "setup.sh"));
+    free(output);
+}
+
 static void the_front_is_timed_to_the_end_of_its_queue(void **state)
 {
     (void)state;
@@ -317,6 +398,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_full_disk_is_said),
     cmocka_unit_test(the_link_report_follows_its_schema),
     cmocka_unit_test(planning_a_thousand_layers_stays_small),
+    cmocka_unit_test(units_and_loading_are_timed_by_size),
+    cmocka_unit_test(the_accuracy_table_is_exact_where_nothing_is_measured),
+    cmocka_unit_test(the_comparison_gives_both_the_same_work),
     cmocka_unit_test(the_front_is_timed_to_the_end_of_its_queue),
     cmocka_unit_test(a_queue_ends_as_foretold_and_before_static_batches),
     cmocka_unit_test(the_engine_is_near_its_bound_and_before_simpler_designs),

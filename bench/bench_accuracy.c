@@ -1,0 +1,185 @@
+/* accuracy: a step's forecast beside its measurement, over model shapes, memory, links and sequences; and what explains the difference. */
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "accuracy_run.h"
+#include "bench.h"
+
+enum { LABEL_BYTES = 96, REPEATS_MOST = 20, POINTS_MOST = 64 };
+
+static const double residents[] = {0.25, 0.6}, links[] = {1e9, 3e9};
+static const uint32_t counts[] = {1, 24};
+
+typedef struct named_point { char label[LABEL_BYTES]; accuracy_point point; } named_point;
+
+typedef struct table {
+    named_point points[POINTS_MOST];
+    uint32_t count;
+    accuracy_result results[POINTS_MOST][REPEATS_MOST];
+} table;
+
+typedef struct accuracy {
+    uint64_t repeat, threads;
+    uint32_t clock;
+    double seconds;
+    const char *only;
+    bench_output output;
+} accuracy;
+
+/* ---- the points ---- */
+
+static void add_point(table *t, const accuracy *a, const accuracy_shape *s, accuracy_point p)
+{
+    named_point *at = &t->points[t->count];
+    char memory[48], prompts[48] = "";
+    p.shape = s->shape;
+    if (p.resident >= 1) (void)snprintf(memory, sizeof memory, "all in memory");
+    else (void)snprintf(memory, sizeof memory, "%.0f %% in memory, %.0f GB/s", 100 * p.resident, p.link / 1e9);
+    if (p.prompts > 0) (void)snprintf(prompts, sizeof prompts, " + %u × %u prompt tokens", p.prompts, p.share);
+    (void)snprintf(at->label, sizeof at->label, "%s, %s, %u decoding%s", s->name, memory, p.decoding, prompts);
+    if (a->only != NULL && strstr(at->label, a->only) == NULL) return;
+    at->point = p;
+    t->count++;
+}
+
+static void make_points(table *t, const accuracy *a)
+{
+    for (int s = 0; s < ACCURACY_SHAPES; s++) {
+        for (int i = 0; i < 8; i++)
+            add_point(t, a, &accuracy_shapes[s], (accuracy_point){.resident = residents[i / 4], .link = links[i / 2 % 2], .decoding = counts[i % 2]});
+        add_point(t, a, &accuracy_shapes[s], (accuracy_point){.resident = 1, .link = 3e9, .decoding = 24});
+        add_point(t, a, &accuracy_shapes[s], (accuracy_point){.resident = 1, .link = 3e9, .decoding = 8, .prompts = 12, .share = 40});
+        add_point(t, a, &accuracy_shapes[s], (accuracy_point){.resident = 0.25, .link = 1e9, .decoding = 8, .prompts = 4, .share = 40});
+    }
+}
+
+/* ---- runs ---- */
+
+/* Every point once, then all again: what changes from minute to minute shows as spread. */
+static ofl_status run_all(const accuracy *a, table *t)
+{
+    void *weights = NULL;
+    ofl_status status = accuracy_weights_make(&weights);
+    const accuracy_settings settings = {.weights = weights, .seconds = a->seconds, .threads = (uint32_t)a->threads, .clock = a->clock};
+    for (uint64_t r = 0; r < a->repeat && status == OFL_OK; r++) {
+        for (uint32_t i = 0; i < t->count && status == OFL_OK; i++) status = accuracy_run(&t->points[i].point, &settings, &t->results[i][r]);
+    }
+    free(weights);
+    return status;
+}
+
+/* ---- rows ---- */
+
+static double percent(double a, double b) { return b > 0 ? 100 * (a / b - 1) : 0; }
+
+typedef struct errors { double median, least, most; } errors;
+
+static errors errors_of(const table *t, uint32_t point, uint64_t repeat)
+{
+    double values[REPEATS_MOST];
+    for (uint64_t r = 0; r < repeat; r++) values[r] = percent(t->results[point][r].step, t->results[point][r].forecast.step_seconds);
+    double middle = bench_median(values, repeat);
+    if (repeat % 2 == 0) middle = (middle + values[repeat / 2 - 1]) / 2;
+    return (errors){middle, values[0], values[repeat - 1]};
+}
+
+#define MEAN(field) mean_of(t->results[point], a->repeat, offsetof(accuracy_result, field))
+static double mean_of(const accuracy_result *results, uint64_t repeat, size_t offset)
+{
+    double sum = 0;
+    for (uint64_t r = 0; r < repeat; r++) sum += *(const double *)((const char *)&results[r] + offset);
+    return sum / (double)repeat;
+}
+
+static void row(bench_report *report, const accuracy *a, const table *t, uint32_t point)
+{
+    errors e = errors_of(t, point, a->repeat);
+    const accuracy_point *p = &t->points[point].point;
+    double forecast = MEAN(forecast.step_seconds), link = MEAN(forecast.link_seconds), compute = MEAN(forecast.compute_seconds), step = MEAN(step);
+    bench_report_row(report, t->points[point].label);
+    bench_report_number(report, "tokens", p->decoding + p->prompts * p->share);
+    bench_report_text(report, "bound", link > compute ? "link" : "compute");
+    bench_report_number(report, "forecast_seconds", forecast);
+    bench_report_number(report, "step_seconds", step);
+    bench_report_number(report, "error_percent", e.median);
+    bench_report_number(report, "spread_percent", e.most - e.least);
+    bench_report_number(report, "over_bound", step / fmax(link, MEAN(compute)));
+    bench_report_number(report, "forecast_over_bound", forecast / fmax(link, compute));
+    bench_report_number(report, "forecast_link_seconds", link);
+    bench_report_number(report, "link_bytes_per_second", MEAN(streamed_bytes) / step);
+    bench_report_number(report, "probed_bytes_per_second", MEAN(probed_rate));
+    bench_report_number(report, "forecast_compute_seconds", compute);
+    bench_report_number(report, "compute_seconds", MEAN(compute));
+    bench_report_number(report, "compute_error_percent", percent(MEAN(compute), compute));
+    bench_report_number(report, "attention_seconds", MEAN(attention));
+    bench_report_number(report, "forecast_wait_seconds", MEAN(forecast.stall_seconds));
+    bench_report_number(report, "wait_seconds", MEAN(wait));
+    bench_report_number(report, "gap_seconds", MEAN(gap));
+    bench_report_number(report, "units", MEAN(units));
+    bench_report_number(report, "streamed_units", MEAN(streamed_units));
+    if (!a->clock) bench_report_number(report, "busy_share", MEAN(busy));
+    if (!a->clock) bench_report_number(report, "measuring_busy_share", MEAN(measuring_busy));
+    bench_report_number(report, "steps", MEAN(steps));
+}
+
+static void summary(bench_report *report, const accuracy *a, const table *t)
+{
+    double sizes[POINTS_MOST], spreads[POINTS_MOST], worst = 0;
+    char label[LABEL_BYTES];
+    for (uint32_t i = 0; i < t->count; i++) {
+        errors e = errors_of(t, i, a->repeat);
+        sizes[i] = fabs(e.median);
+        spreads[i] = e.most - e.least;
+        worst = fmax(worst, sizes[i]);
+    }
+    (void)snprintf(label, sizeof label, "all %u points, %llu times", t->count, (unsigned long long)a->repeat);
+    bench_report_row(report, label);
+    bench_report_number(report, "median_error_percent", bench_median(sizes, t->count));
+    bench_report_number(report, "worst_error_percent", worst);
+    bench_report_number(report, "median_spread_percent", bench_median(spreads, t->count));
+}
+
+static ofl_status check(const accuracy *a)
+{
+    if (a->repeat == 0 || a->repeat > REPEATS_MOST) return app_fail(OFL_ERROR_ARGUMENT, "--repeat: give 1 to %d", REPEATS_MOST);
+    if (!(a->seconds > 0 && a->seconds <= 600)) return app_fail(OFL_ERROR_ARGUMENT, "--seconds: give a number above 0, up to 600");
+    if (a->threads > 256) return app_fail(OFL_ERROR_ARGUMENT, "--threads: give at most 256");
+    if (a->clock && a->threads > 0) return app_fail(OFL_ERROR_ARGUMENT, "--threads: has no effect with --clock virtual, on which nothing is computed");
+    return OFL_OK;
+}
+
+static ofl_status run_table(const accuracy *a, table *t)
+{
+    make_points(t, a);
+    return t->count > 0 ? run_all(a, t) : app_fail(OFL_ERROR_ARGUMENT, "--only %s: no point has that in its label", a->only);
+}
+
+int bench_accuracy(int argc, char **argv)
+{
+    accuracy a = {.repeat = 2, .seconds = 1.5};
+    int exit_status = EXIT_DONE;
+    const cli_option options[] = {
+        {"--repeat", CLI_COUNT, &a.repeat, NULL, "N", NULL, "run the table so many times; the spread of each point's error is its noise (default 2)"},
+        {"--seconds", CLI_NUMBER, &a.seconds, NULL, "N", NULL, "about how long the steps of a point are measured (default 1.5)"},
+        {"--only", CLI_TEXT, &a.only, NULL, "TEXT", NULL, "points with this in their label, such as \"wide, 25 %\" or \"prompt\""},
+        {"--threads", CLI_COUNT, &a.threads, NULL, "N", NULL, "that compute (default: the cores less one for the link)"},
+        {"--clock", CLI_CHOICE, &a.clock, NULL, "CLOCK", "wall|virtual", "of the simulated device; virtual: modelled compute passes, nothing is computed (default wall)"},
+        BENCH_OUTPUT_OPTIONS(a.output),
+    };
+    const cli_program program = {"ofload-bench accuracy", "[options]",
+                                 "Plans made-up models, runs the example driver's steps on a simulated device, and shows forecast and measurement side by side.",
+                                 NULL, options, sizeof options / sizeof options[0]};
+    bench_report *report = NULL;
+    table *t = calloc(1, sizeof *t);
+    ofl_status status = t != NULL ? bench_parse(&program, argc, argv, &exit_status) : app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
+    if (status == OFL_OK) status = check(&a);
+    if (status == OFL_OK) status = run_table(&a, t);
+    if (status == OFL_OK) status = bench_report_open("accuracy", NULL, a.output, &report);
+    for (uint32_t i = 0; status == OFL_OK && i < t->count; i++) row(report, &a, t, i);
+    if (status == OFL_OK) summary(report, &a, t);
+    free(t);
+    return status == OFL_END ? exit_status : bench_report_close(report, &program, status);
+}
