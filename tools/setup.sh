@@ -33,6 +33,8 @@ install_packages() {
 build_packages=(gcc g++ cmake make pkg-config libhwloc-dev libcjson-dev libpcre2-dev libutf8proc-dev libdnnl-dev)
 model_packages=(python3 python3-pip ca-certificates)
 slurm_packages=(slurmctld slurmd slurm-client munge)
+bench_packages=(jq gnuplot-nox) # for bench/run.sh, tables.sh and plot.sh
+compare_packages=(torch accelerate) # of Python, for ofload-bench compare: some gigabytes
 
 # build FOLDER [cmake options]
 build() {
@@ -63,4 +65,15 @@ fetch_model() {
     rm -rf "$folder"
     echo "The package could not be fetched, or its checksum is wrong." >&2
     return 1
+}
+
+compare_dir=${OFLOAD_COMPARE_DIR:-$HOME/.cache/ofload/compare}
+
+# The Python that ofload-bench compare runs: the one below where it was made, else the system's.
+compare_python() { [ -x "$compare_dir/bin/python" ] && echo "$compare_dir/bin/python" || echo python3; }
+
+# install_compare: PyTorch and accelerate in a folder of their own.
+install_compare() {
+    say "Comparison: installing ${compare_packages[*]} in $compare_dir"
+    python3 -m venv "$compare_dir" && "$compare_dir/bin/pip" install -q --disable-pip-version-check "${compare_packages[@]}"
 }
