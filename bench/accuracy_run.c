@@ -160,7 +160,8 @@ static ofl_status make_step(running *r)
     r->blocks = calloc((size_t)sequences * each, sizeof *r->blocks);
     r->ids = calloc(tokens, sizeof *r->ids);
     r->times = calloc(STEPS_MOST, sizeof *r->times);
-    if (r->items == NULL || r->blocks == NULL || r->ids == NULL || r->times == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
+    if (r->items == NULL || r->blocks == NULL || r->ids == NULL || r->times == NULL)
+        return app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
     for (uint32_t i = 0; i < sequences * each; i++) r->blocks[i] = i;
     for (uint32_t i = 0; i < tokens; i++) r->ids[i] = (int32_t)((i * 977u + 5) % p->shape.vocabulary);
     r->step = (ofl_step){.struct_size = sizeof r->step, .item_count = sequences, .items = r->items};
@@ -218,9 +219,8 @@ static ofl_status pass_step(const running *r, timed *out)
 
 static ofl_status compute_step(running *r, timed *out)
 {
-    const float *logits;
     forward_times times;
-    ofl_status status = forward_step(r->forward, &r->step, r->ids, &logits);
+    ofl_status status = forward_step(r->forward, &r->step, r->ids, r->point->shape.vocabulary, NULL);
     if (status != OFL_OK) return status;
     forward_times_get(r->forward, &times);
     *out = (timed){.compute = times.compute, .wait = times.wait, .attention = times.attention};

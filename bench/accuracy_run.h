@@ -38,7 +38,8 @@ typedef struct accuracy_result {
 } accuracy_result;
 
 ofl_status accuracy_run(const accuracy_point *point, const accuracy_settings *settings, accuracy_result *out);
-/* What stands behind every tensor of these shapes: bf16 numbers about as large as weights are, of both signs, no zeros and no denormals. Free it. */
+/* What stands behind every tensor of these shapes: bf16 numbers about as large as weights are, of both signs, no zeros, no
+ * denormals. Free it. */
 ofl_status accuracy_weights_make(void **out);
 
 #endif

@@ -49,7 +49,8 @@ static void make_points(table *t, const accuracy *a)
 {
     for (int s = 0; s < ACCURACY_SHAPES; s++) {
         for (int i = 0; i < 8; i++)
-            add_point(t, a, &accuracy_shapes[s], (accuracy_point){.resident = residents[i / 4], .link = links[i / 2 % 2], .decoding = counts[i % 2]});
+            add_point(t, a, &accuracy_shapes[s],
+                      (accuracy_point){.resident = residents[i / 4], .link = links[i / 2 % 2], .decoding = counts[i % 2]});
         add_point(t, a, &accuracy_shapes[s], (accuracy_point){.resident = 1, .link = 3e9, .decoding = 24});
         add_point(t, a, &accuracy_shapes[s], (accuracy_point){.resident = 1, .link = 3e9, .decoding = 8, .prompts = 12, .share = 40});
         add_point(t, a, &accuracy_shapes[s], (accuracy_point){.resident = 0.25, .link = 1e9, .decoding = 8, .prompts = 4, .share = 40});
@@ -65,7 +66,8 @@ static ofl_status run_all(const accuracy *a, table *t)
     ofl_status status = accuracy_weights_make(&weights);
     const accuracy_settings settings = {.weights = weights, .seconds = a->seconds, .threads = (uint32_t)a->threads, .clock = a->clock};
     for (uint64_t r = 0; r < a->repeat && status == OFL_OK; r++) {
-        for (uint32_t i = 0; i < t->count && status == OFL_OK; i++) status = accuracy_run(&t->points[i].point, &settings, &t->results[i][r]);
+        for (uint32_t i = 0; i < t->count && status == OFL_OK; i++)
+            status = accuracy_run(&t->points[i].point, &settings, &t->results[i][r]);
     }
     free(weights);
     return status;
@@ -98,7 +100,8 @@ static void row(bench_report *report, const accuracy *a, const table *t, uint32_
 {
     errors e = errors_of(t, point, a->repeat);
     const accuracy_point *p = &t->points[point].point;
-    double forecast = MEAN(forecast.step_seconds), link = MEAN(forecast.link_seconds), compute = MEAN(forecast.compute_seconds), step = MEAN(step);
+    double forecast = MEAN(forecast.step_seconds), link = MEAN(forecast.link_seconds), compute = MEAN(forecast.compute_seconds);
+    double step = MEAN(step);
     bench_report_row(report, t->points[point].label);
     bench_report_number(report, "tokens", p->decoding + p->prompts * p->share);
     bench_report_text(report, "bound", link > compute ? "link" : "compute");
@@ -147,7 +150,8 @@ static ofl_status check(const accuracy *a)
     if (a->repeat == 0 || a->repeat > REPEATS_MOST) return app_fail(OFL_ERROR_ARGUMENT, "--repeat: give 1 to %d", REPEATS_MOST);
     if (!(a->seconds > 0 && a->seconds <= 600)) return app_fail(OFL_ERROR_ARGUMENT, "--seconds: give a number above 0, up to 600");
     if (a->threads > 256) return app_fail(OFL_ERROR_ARGUMENT, "--threads: give at most 256");
-    if (a->clock && a->threads > 0) return app_fail(OFL_ERROR_ARGUMENT, "--threads: has no effect with --clock virtual, on which nothing is computed");
+    if (a->clock && a->threads > 0)
+        return app_fail(OFL_ERROR_ARGUMENT, "--threads: has no effect with --clock virtual, on which nothing is computed");
     return OFL_OK;
 }
 
@@ -162,15 +166,18 @@ int bench_accuracy(int argc, char **argv)
     accuracy a = {.repeat = 2, .seconds = 1.5};
     int exit_status = EXIT_DONE;
     const cli_option options[] = {
-        {"--repeat", CLI_COUNT, &a.repeat, NULL, "N", NULL, "run the table so many times; the spread of each point's error is its noise (default 2)"},
+        {"--repeat", CLI_COUNT, &a.repeat, NULL, "N", NULL,
+         "run the table so many times; the spread of each point's error is its noise (default 2)"},
         {"--seconds", CLI_NUMBER, &a.seconds, NULL, "N", NULL, "about how long the steps of a point are measured (default 1.5)"},
         {"--only", CLI_TEXT, &a.only, NULL, "TEXT", NULL, "points with this in their label, such as \"wide, 25 %\" or \"prompt\""},
         {"--threads", CLI_COUNT, &a.threads, NULL, "N", NULL, "that compute (default: the cores less one for the link)"},
-        {"--clock", CLI_CHOICE, &a.clock, NULL, "CLOCK", "wall|virtual", "of the simulated device; virtual: modelled compute passes, nothing is computed (default wall)"},
+        {"--clock", CLI_CHOICE, &a.clock, NULL, "CLOCK", "wall|virtual",
+         "of the simulated device; virtual: modelled compute passes, nothing is computed (default wall)"},
         BENCH_OUTPUT_OPTIONS(a.output),
     };
     const cli_program program = {"ofload-bench accuracy", "[options]",
-                                 "Plans made-up models, runs the example driver's steps on a simulated device, and shows forecast and measurement side by side.",
+                                 "Plans made-up models, runs the example driver's steps on a simulated device, and shows forecast beside "
+                                 "measurement.",
                                  NULL, options, sizeof options / sizeof options[0]};
     bench_report *report = NULL;
     table *t = calloc(1, sizeof *t);

@@ -1,5 +1,5 @@
-/* compare: the same shapes, memory and link through this engine and, in the same run, through PyTorch on the CPU with weights fetched layer by
- * layer (compare_torch.py). */
+/* compare: the same shapes, memory and link through this engine and, in the same run, through PyTorch on the CPU with weights fetched
+ * layer by layer (compare_torch.py). */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -31,17 +31,18 @@ typedef struct comparing {
 /* In single quotes for the shell; nothing in them ends them. */
 static ofl_status check_path(const char *option, const char *path)
 {
-    return strchr(path, '\'') == NULL && strlen(path) < COMMAND_BYTES / 4 ? OFL_OK : app_fail(OFL_ERROR_ARGUMENT, "%s: too long, or a quote in it", option);
+    if (strchr(path, '\'') == NULL && strlen(path) < COMMAND_BYTES / 4) return OFL_OK;
+    return app_fail(OFL_ERROR_ARGUMENT, "%s: too long, or a quote in it", option);
 }
 
 static void make_command(const comparing *c, const accuracy_point *p, double memory, char *out)
 {
     const made_shape *s = &p->shape;
     (void)snprintf(out, COMMAND_BYTES,
-                   "'%s' '%s' --layers %u --hidden %u --heads %u --kv-heads %u --ffn %u --vocabulary %u --sequences %u --context %d --memory %.0f --link %.0f "
-                   "--steps %llu --threads %llu",
-                   c->python, c->script, s->layers, s->hidden, s->heads, s->kv_heads, s->ffn, s->vocabulary, p->decoding, ACCURACY_CONTEXT, memory, p->link,
-                   (unsigned long long)c->steps, (unsigned long long)c->torch_threads);
+                   "'%s' '%s' --layers %u --hidden %u --heads %u --kv-heads %u --ffn %u --vocabulary %u --sequences %u --context %d "
+                   "--memory %.0f --link %.0f --steps %llu --threads %llu",
+                   c->python, c->script, s->layers, s->hidden, s->heads, s->kv_heads, s->ffn, s->vocabulary, p->decoding,
+                   ACCURACY_CONTEXT, memory, p->link, (unsigned long long)c->steps, (unsigned long long)c->torch_threads);
 }
 
 static ofl_status run_script(comparing *c, const char *command, cJSON **out)
@@ -53,7 +54,10 @@ static ofl_status run_script(comparing *c, const char *command, cJSON **out)
     int status = pclose(from);
     answer[bytes] = '\0';
     c->skipped = WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SKIPPED;
-    if (c->skipped) return app_fail(OFL_ERROR_UNSUPPORTED, "PyTorch and accelerate are not there for %s; tools/setup.sh installs them (install_compare), or name another --python", c->python);
+    if (c->skipped)
+        return app_fail(OFL_ERROR_UNSUPPORTED,
+                        "PyTorch and accelerate are not there for %s; tools/setup.sh installs them (install_compare), or name another --python",
+                        c->python);
     *out = status == 0 ? cJSON_Parse(answer) : NULL;
     if (*out != NULL && cJSON_IsNumber(cJSON_GetObjectItem(*out, "step_seconds"))) return OFL_OK;
     cJSON_Delete(*out);
@@ -140,11 +144,13 @@ int bench_compare(int argc, char **argv)
         {"--seconds", CLI_NUMBER, &c.seconds, NULL, "N", NULL, "about how long this engine's steps are measured (default 2)"},
         {"--steps", CLI_COUNT, &c.steps, NULL, "N", NULL, "of PyTorch, after two that are not measured (default 7)"},
         {"--torch-threads", CLI_COUNT, &c.torch_threads, NULL, "N", NULL, "of PyTorch (default: its own choice, all cores)"},
-        {"--clock", CLI_CHOICE, &c.clock, NULL, "CLOCK", "wall|virtual", "of the simulated device; virtual: for tests, this engine computes nothing (default wall)"},
+        {"--clock", CLI_CHOICE, &c.clock, NULL, "CLOCK", "wall|virtual",
+         "of the simulated device; virtual: for tests, this engine computes nothing (default wall)"},
         BENCH_OUTPUT_OPTIONS(c.output),
     };
     const cli_program program = {"ofload-bench compare", "[options]",
-                                 "Runs the same shapes, memory for weights and link through PyTorch with weights fetched per layer, and through this engine.",
+                                 "Runs the same shapes, memory for weights and link through PyTorch with weights fetched per layer, and through this "
+                                 "engine.",
                                  NULL, options, sizeof options / sizeof options[0]};
     bench_report *report = NULL;
     ofl_status status = bench_parse(&program, argc, argv, &exit_status);

@@ -19,16 +19,16 @@ static ofl_status add_matrix(ofl_model_builder *builder, const char *path, uint3
     char name[32];
     (void)snprintf(name, sizeof name, "blk.%u.weight", index);
     const ofl_tensor_source source = {
-        .struct_size = sizeof source, .name = name, .dtype = OFL_DTYPE_BF16, .tensor_class = OFL_CLASS_DENSE, .role = OFL_ROLE_FFN_UP, .block = (int32_t)index,
-        .n_dims = 2, .dims = {COLUMNS, ROWS}, .file = path, .file_offset = index * MATRIX_BYTES,
+        .struct_size = sizeof source, .name = name, .dtype = OFL_DTYPE_BF16, .tensor_class = OFL_CLASS_DENSE, .role = OFL_ROLE_FFN_UP,
+        .block = (int32_t)index, .n_dims = 2, .dims = {COLUMNS, ROWS}, .file = path, .file_offset = index * MATRIX_BYTES,
     };
     return ofl_model_builder_add_tensor(builder, &source);
 }
 
 static ofl_status make_model(const char *path, uint32_t matrices, ofl_model **out)
 {
-    const ofl_model_shape shape = {.struct_size = sizeof shape, .block_count = matrices, .hidden_size = COLUMNS, .head_count = 16, .head_count_kv = 1,
-                                   .head_dim_k = 64, .head_dim_v = 64, .ffn_size = ROWS, .vocab_size = 256, .trained_context_tokens = 64};
+    const ofl_model_shape shape = {.struct_size = sizeof shape, .block_count = matrices, .hidden_size = COLUMNS, .head_count = 16,
+                                   .head_count_kv = 1, .head_dim_k = 64, .head_dim_v = 64, .ffn_size = ROWS, .vocab_size = 256, .trained_context_tokens = 64};
     ofl_model_builder *builder = NULL;
     ofl_status status = ofl_model_builder_create("bench", "llama", &shape, &builder);
     for (uint32_t i = 0; i < matrices && status == OFL_OK; i++) status = add_matrix(builder, path, i);
@@ -40,7 +40,8 @@ static ofl_status make_model(const char *path, uint32_t matrices, ofl_model **ou
 /* All on the device, or nearly all in page-locked host memory. */
 static ofl_status make_plan(loading *l, uint64_t bytes, int resident)
 {
-    const ofl_workload work = {.struct_size = sizeof work, .context_tokens = 16, .sequences = 1, .prefill_chunk_tokens = 1, .force_headroom = 1, .cut = OFL_CUT_OFF};
+    const ofl_workload work = {.struct_size = sizeof work, .context_tokens = 16, .sequences = 1, .prefill_chunk_tokens = 1,
+                               .force_headroom = 1, .cut = OFL_CUT_OFF};
     double vram = (double)(resident ? 2 * bytes + SMALL_DEVICE_BYTES : SMALL_DEVICE_BYTES);
     ofl_status status = ofl_machine_set(l->machine, OFL_FIGURE_VRAM, vram, OFL_SOURCE_GIVEN);
     return status == OFL_OK ? ofl_plan_make(l->model, l->machine, &work, &l->plan) : status;
@@ -113,7 +114,8 @@ int bench_load(int argc, char **argv)
         BENCH_OUTPUT_OPTIONS(out),
     };
     const cli_program program = {"ofload-bench load", "[options]",
-                                 "Times loading by size, from a file in the page cache to a simulated device whose link is no limit: medians of three.",
+                                 "Times loading by size, from a file in the page cache to a simulated device whose link is no limit: medians of "
+                                 "three.",
                                  NULL, options, sizeof options / sizeof options[0]};
     bench_report *report = NULL;
     ofl_status status = bench_parse(&program, argc, argv, &exit_status);

@@ -10,12 +10,20 @@
 enum { STEPS = 9, WARM_UP = 2 };
 static const uint32_t sizes[] = {16, 64, 256, 1024};
 
-typedef struct engine { ofl_device *device; ofl_machine *machine; ofl_model *model; ofl_plan *plan; ofl_engine *engine; ofl_stream *stream; } engine;
+typedef struct engine {
+    ofl_device *device;
+    ofl_machine *machine;
+    ofl_model *model;
+    ofl_plan *plan;
+    ofl_engine *engine;
+    ofl_stream *stream;
+} engine;
 
 /* A block is a unit, and the head. */
 static ofl_status plan_half(engine *e)
 {
-    const ofl_workload work = {.struct_size = sizeof work, .context_tokens = 16, .sequences = 1, .prefill_chunk_tokens = 1, .force_headroom = 1, .cut = OFL_CUT_OFF};
+    const ofl_workload work = {.struct_size = sizeof work, .context_tokens = 16, .sequences = 1, .prefill_chunk_tokens = 1,
+                               .force_headroom = 1, .cut = OFL_CUT_OFF};
     ofl_budget budget = {.struct_size = sizeof budget};
     ofl_status status = ofl_plan_make(e->model, e->machine, &work, &e->plan);
     if (status == OFL_OK) status = ofl_plan_budget_get(e->plan, &budget);
@@ -108,11 +116,13 @@ int bench_units(int argc, char **argv)
         BENCH_OUTPUT_OPTIONS(out),
     };
     const cli_program program = {"ofload-bench units", "[options]",
-                                 "Times the engine's calls on the host by the number of units, half of the weights streamed, nothing computed: medians of nine steps.",
+                                 "Times the engine's calls on the host by the number of units, half of the weights streamed, nothing computed: medians "
+                                 "of nine steps.",
                                  NULL, options, sizeof options / sizeof options[0]};
     bench_report *report = NULL;
     void *data = calloc(128 * 512, 2);
-    ofl_status status = data != NULL ? bench_parse(&program, argc, argv, &exit_status) : app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
+    ofl_status status = bench_parse(&program, argc, argv, &exit_status);
+    if (status == OFL_OK && data == NULL) status = app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
     if (status == OFL_OK) status = bench_report_open("units", NULL, out, &report);
     for (size_t i = 0; status == OFL_OK && i < sizeof sizes / sizeof sizes[0]; i++) {
         if (sizes[i] <= most) status = run_size(report, sizes[i], data);

@@ -1,5 +1,5 @@
-"""The same shapes through PyTorch on the CPU, weights fetched layer by layer by hooks in accelerate's manner: before a layer runs, its weights are
-copied from the host's memory to the device's, at the link's rate; behind it they are dropped. Nothing is fetched while something computes.
+"""The same shapes through PyTorch on the CPU, weights fetched layer by layer by hooks in accelerate's manner: before a layer runs, its
+weights are copied from the host's memory to the device's, at the link's rate; behind it they are dropped. Nothing is fetched while something computes.
 Layers from the first on stay where the memory allows, one layer's room left for those that are fetched. Run by `ofload-bench compare`.
 Prints one object in JSON; exit status 77 where a package is missing."""
 import argparse

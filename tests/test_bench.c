@@ -290,7 +290,8 @@ static void the_accuracy_table_is_exact_where_nothing_is_measured(void **state)
         assert_true(in_row(tree, i, "spread_percent") == 0);
         assert_true(fabs(in_row(tree, i, "compute_error_percent")) < 0.1);
         assert_true(in_row(tree, i, "over_bound") > 0.999 && in_row(tree, i, "steps") >= 8);
-        link += strcmp(cJSON_GetStringValue(cJSON_GetObjectItem(cJSON_GetArrayItem(cJSON_GetObjectItem(tree, "rows"), i), "bound")), "link") == 0;
+        const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(tree, "rows"), i);
+        link += strcmp(cJSON_GetStringValue(cJSON_GetObjectItem(row, "bound")), "link") == 0;
         over_bound += in_row(tree, i, "over_bound") > 1.001;
     }
     assert_true(link > 8 && link < POINTS - 8);
@@ -327,7 +328,8 @@ static void the_comparison_gives_both_the_same_work(void **state)
     assert_true(in_row(tree, 15, "tokens_per_second") > 0);
     cJSON_Delete(tree);
     char *asked = test_read(test_path("asked.txt"), &bytes);
-    if (strstr(asked, "compare_torch.py --layers 16 --hidden 512 ") == NULL || strstr(asked, "--link 2000000000 ") == NULL) fail_msg("%s", asked);
+    assert_non_null(strstr(asked, "compare_torch.py --layers 16 --hidden 512 "));
+    assert_non_null(strstr(asked, "--link 2000000000 "));
     free(asked);
     (void)snprintf(line, sizeof line, "compare --json --clock virtual --seconds 0.01 --python '%s'", fake_python("none.sh", "", 77));
     assert_int_equal(bench(line, &output), 77);
