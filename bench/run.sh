@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
 # Measures what bench/results holds, one file a step: bench/run.sh [--build FOLDER] [--output FOLDER] [STEP…]    (default: build, bench/results, all steps)
-#   bound queue                modelled or on the virtual clock: the same on every machine, seconds
+#   bound queue published      modelled or on the virtual clock: the same on every machine, seconds
 #   plan front units load      what planning, the front, the engine's calls and loading cost: seconds each
-#   link designs               the simulated link, and simpler ways of streaming beside this engine: a minute
+#   link designs tokens        the simulated link; simpler ways of streaming beside this engine, by compute and by tokens: three minutes
+#   replay                     a published experiment at full size: six minutes and 18 GB of memory
 #   accuracy                   forecast against measurement, 33 points: under eight minutes
 #   compare                    through PyTorch too: two minutes; needs tools/setup.sh's install_compare
 #   batch                      forecast against measurement of whole runs of ofload-batch on a small real model: two minutes
 # On an idle machine: all but the first line are measured on the wall clock, and other load is in every figure. Then bench/tables.sh --write and bench/plot.sh.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../tools/setup.sh"
-all=(bound queue plan front units load link designs accuracy compare batch)
+all=(bound queue published plan front units load link designs tokens replay accuracy compare batch)
 build=$root/build output=$root/bench/results steps=()
 while [ $# -gt 0 ]; do
     case "$1" in
     --build) build=${2:?--build needs a folder}; shift ;;
     --output) output=${2:?--output needs a folder}; shift ;;
-    -*) sed -n '2,9p' "${BASH_SOURCE[0]}"; exit 2 ;;
+    -*) sed -n '2,11p' "${BASH_SOURCE[0]}"; exit 2 ;;
     *)
         [[ " ${all[*]} " = *" $1 "* ]] || { echo "run.sh: there is no step \"$1\"; there are: ${all[*]}" >&2; exit 2; }
         steps+=("$1")
@@ -103,6 +104,9 @@ run() {
     case "$1" in
     bound) bench bound plan --bound ;;
     queue) bench queue front --queue 500 ;;
+    published) bench published replay published ;;
+    tokens) bench tokens designs --tokens 1,60,knee ;;
+    replay) bench replay replay 3060 ;;
     plan | front | units | load | designs | accuracy) bench "$1" "$1" ;;
     link) bench link link --device sim:vram=1GiB,h2d=2GB/s,start=5us ;;
     compare) here_only=(--python "$(compare_python)") && bench compare compare ;;

@@ -18,6 +18,24 @@ def designs:
     | [.[0].compute_share] + (["copy, then compute", "two layer slots, contiguous", "two layer slots, spread"] | map($x[.] | digits(2))) + ["**\($x["this engine"] | digits(2))**"]]
    | grid(["compute ÷ copy time", "copy, then compute", "two layer slots, contiguous", "two layer slots, spread", "libofload"]));
 
+def tokens:
+  "Step time ÷ bound, real products; wall clock, the link is simulated. " + where, "",
+  ([rows | group_by(.tokens)[] | (map({(.label): .over_bound}) | add) as $x
+    | [.[0].tokens, .[0].bound] + (["copy, then compute", "two layer slots, contiguous", "two layer slots, spread"] | map($x[.] | digits(2))) + ["**\($x["this engine"] | digits(2))**"]]
+   | grid(["tokens a step", "what binds", "copy, then compute", "two layer slots, contiguous", "two layer slots, spread", "libofload"]));
+
+def rate: if . >= 10 then digits(1) elif . >= 0.1 then digits(2) else digits(3) end;
+def replay:
+  where, "",
+  ([rows[] | [.label, "\(.compute), \(.clock) clock", .sequences, (.forecast_seconds * 1000 | digits(0)), (.step_seconds * 1000 | digits(0)), "\(.error_percent | signed(1)) %",
+    (.tokens_per_second | rate), (.published | rate)]]
+   | grid(["layout", "compute", "sequences", "forecast, ms a step", "run", "error", "tokens/s", "published"]));
+
+def published:
+  "`\(.command)`: forecasts from the hardware's stated rates; nothing ran.", "",
+  ([rows[] | [.label, .sequences, (.tokens_per_second // 0 | rate), (.published | rate), (.assumed // "")]]
+   | grid(["system, model, hardware: layout", "sequences", "forecast, tokens/s", "published", "stated or assumed"]));
+
 def batch:
   "Wall clock, the links are simulated, the products real; two runs of each. " + where, "",
   ([rows[] | (.runs | map(.error_percent)) as $e
@@ -71,8 +89,9 @@ def load:
   where, "",
   ([rows[] | [.label, (.seconds | ms), (.bytes_per_second / 1e9 | digits(2)), "\(.spread_percent | digits(0)) %"]] | grid(["weights", "ms", "GB/s", "spread"]));
 
-def tables: {designs: "", batch: "", bound: "", queue: "", accuracy: "", "accuracy-points": "", compare: "", plan: "", front: "", units: "", load: ""};
+def tables: {designs: "", tokens: "", replay: "", published: "", batch: "", bound: "", queue: "", accuracy: "", "accuracy-points": "", compare: "", plan: "", front: "", units: "", load: ""};
 if $known then tables | has($name)
-elif $name == "designs" then designs elif $name == "batch" then batch elif $name == "bound" then bound elif $name == "queue" then queue
+elif $name == "designs" then designs elif $name == "tokens" then tokens elif $name == "replay" then replay elif $name == "published" then published
+elif $name == "batch" then batch elif $name == "bound" then bound elif $name == "queue" then queue
 elif $name == "accuracy" then accuracy elif $name == "accuracy-points" then accuracy_points elif $name == "compare" then compare
 elif $name == "plan" then plan elif $name == "front" then front elif $name == "units" then units else load end
