@@ -56,7 +56,7 @@ static ofl_status run_script(comparing *c, const char *command, cJSON **out)
     c->skipped = WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SKIPPED;
     if (c->skipped)
         return app_fail(OFL_ERROR_UNSUPPORTED,
-                        "PyTorch and accelerate are not there for %s; tools/setup.sh installs them (install_compare), or name another --python",
+                        "PyTorch and accelerate are not there for %s; install_compare of tools/setup.sh gets them; or give --python",
                         c->python);
     *out = status == 0 ? cJSON_Parse(answer) : NULL;
     if (*out != NULL && cJSON_IsNumber(cJSON_GetObjectItem(*out, "step_seconds"))) return OFL_OK;
@@ -149,8 +149,8 @@ int bench_compare(int argc, char **argv)
         BENCH_OUTPUT_OPTIONS(c.output),
     };
     const cli_program program = {"ofload-bench compare", "[options]",
-                                 "Runs the same shapes, memory for weights and link through PyTorch with weights fetched per layer, and through this "
-                                 "engine.",
+                                 "Runs the same shapes, memory for weights and link through PyTorch with weights fetched per layer, and "
+                                 "through this engine.",
                                  NULL, options, sizeof options / sizeof options[0]};
     bench_report *report = NULL;
     ofl_status status = bench_parse(&program, argc, argv, &exit_status);

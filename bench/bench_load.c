@@ -28,7 +28,8 @@ static ofl_status add_matrix(ofl_model_builder *builder, const char *path, uint3
 static ofl_status make_model(const char *path, uint32_t matrices, ofl_model **out)
 {
     const ofl_model_shape shape = {.struct_size = sizeof shape, .block_count = matrices, .hidden_size = COLUMNS, .head_count = 16,
-                                   .head_count_kv = 1, .head_dim_k = 64, .head_dim_v = 64, .ffn_size = ROWS, .vocab_size = 256, .trained_context_tokens = 64};
+                                   .head_count_kv = 1, .head_dim_k = 64, .head_dim_v = 64, .ffn_size = ROWS, .vocab_size = 256,
+                                   .trained_context_tokens = 64};
     ofl_model_builder *builder = NULL;
     ofl_status status = ofl_model_builder_create("bench", "llama", &shape, &builder);
     for (uint32_t i = 0; i < matrices && status == OFL_OK; i++) status = add_matrix(builder, path, i);
@@ -114,8 +115,8 @@ int bench_load(int argc, char **argv)
         BENCH_OUTPUT_OPTIONS(out),
     };
     const cli_program program = {"ofload-bench load", "[options]",
-                                 "Times loading by size, from a file in the page cache to a simulated device whose link is no limit: medians of "
-                                 "three.",
+                                 "Times loading by size, from a file in the page cache to a simulated device whose link is no limit: "
+                                 "medians of three.",
                                  NULL, options, sizeof options / sizeof options[0]};
     bench_report *report = NULL;
     ofl_status status = bench_parse(&program, argc, argv, &exit_status);

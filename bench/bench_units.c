@@ -116,8 +116,8 @@ int bench_units(int argc, char **argv)
         BENCH_OUTPUT_OPTIONS(out),
     };
     const cli_program program = {"ofload-bench units", "[options]",
-                                 "Times the engine's calls on the host by the number of units, half of the weights streamed, nothing computed: medians "
-                                 "of nine steps.",
+                                 "Times the engine's calls on the host by the number of units, half of the weights streamed, nothing "
+                                 "computed: medians of nine steps.",
                                  NULL, options, sizeof options / sizeof options[0]};
     bench_report *report = NULL;
     void *data = calloc(128 * 512, 2);
