@@ -205,6 +205,8 @@ static void test_options_without_effect_are_errors(void **state)
         {.host_seconds_per_row = -1},
         {.workspace_bytes = 100},
         {.workspace_bytes = UINT64_C(1) << 60},
+        {.host_seconds_per_unit = -1},
+        {.host_seconds_per_piece = NAN},
         {.head_point_count = 1, .head_points = &(ofl_compute_point){1, 1e-10}}, /* of no effect without the blocks' */
         {.prefill_attention_seconds_per_kv_token = 1e-9},                       /* likewise without the decoding tokens' */
     };

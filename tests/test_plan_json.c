@@ -129,7 +129,8 @@ static void test_read_back_foretells_the_same(void **state)
     ofl_compute_point points[] = {{1, 1e-10}, {16, 2e-10}, {100, 7e-10}};
     ofl_workload w = {.struct_size = sizeof w, .context_tokens = 256, .sequences = 2, .compute_point_count = 3, .compute_points = points,
                       .attention_seconds_per_kv_token = 3e-8, .host_seconds_per_step = 1.0 / 3000, .head_point_count = 2, .head_points = points,
-                      .prefill_attention_seconds_per_kv_token = 1e-8, .host_seconds_per_row = 1.0 / 7000, .workspace_bytes = 1 << 20};
+                      .prefill_attention_seconds_per_kv_token = 1e-8, .host_seconds_per_row = 1.0 / 7000,
+                      .host_seconds_per_unit = 1.0 / 900000, .host_seconds_per_piece = 1.0 / 110000, .workspace_bytes = 1 << 20};
     fixture f;
     open_fixture(&f, &w);
     ofl_plan *back = NULL;

@@ -71,6 +71,9 @@ typedef struct ofl_workload {
     double host_seconds_per_row;   /* as host_seconds_per_step, for each row of logits: sampling */
     uint64_t workspace_bytes;      /* device memory of the caller's own beside what ofl_activation_bytes counts, as a library of products
                                       needs; becomes part of the budget's workspace */
+    /* Of the loop that computes, where it waits for nothing: acquire and release of a unit; and more for one that is streamed, whose room is
+     * given back and taken by the next copy. 0: no time, as for a loop that only queues work in a stream. */
+    double host_seconds_per_unit, host_seconds_per_piece;
 } ofl_workload;
 
 /* Device memory and traffic, bytes: each number is the one that was planned with and that the engine allocates. */
@@ -151,7 +154,7 @@ typedef struct ofl_step_estimate {
      * given by hand), or, where that takes longer, the filling of the pinned buffers that other memory passes through: pageable memory at
      * LINK_PAGEABLE, which is the host's copying, and the file at FILE, one after the other. Both go on at once. */
     double link_seconds;
-    double compute_seconds;    /* the compute alone, with host_seconds_per_step */
+    double compute_seconds;    /* the compute alone, with the host's seconds per step, row, unit and piece */
     double link_idle_seconds;
     double stall_seconds;      /* the compute waits for bytes */
     double bound_seconds;      /* max(link, compute) */

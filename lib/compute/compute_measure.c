@@ -250,5 +250,7 @@ void ofl_compute_use(const ofl_compute_figures *figures, ofl_workload *workload)
     full.head_points = figures->head_points;
     full.attention_seconds_per_kv_token = f.attention_seconds_per_kv_token;
     full.prefill_attention_seconds_per_kv_token = f.prefill_attention_seconds_per_kv_token;
+    full.host_seconds_per_unit = f.host_seconds_per_unit;
+    full.host_seconds_per_piece = f.host_seconds_per_piece;
     (void)ofl_struct_out(workload, &full, sizeof full, "ofl_workload");
 }

@@ -82,9 +82,10 @@ static double longest_hold(const ofl_plan_facts *facts, const ofl_plan_draft *dr
 {
     const ofl_plan_cut *cut = &draft->cut;
     double longest = 0, run = ofl_plan_host_seconds(facts, draft->shape.logits_rows);
-    for (uint64_t i = cut->unit_count; i-- > 0 && cut->units[i].piece_bytes == 0;) run += cut->units[i].compute_seconds;
+    for (uint64_t i = cut->unit_count; i-- > 0 && cut->units[i].piece_bytes == 0;)
+        run += cut->units[i].compute_seconds + ofl_plan_call_seconds(facts, &cut->units[i]);
     for (uint64_t i = 0; i < cut->unit_count; i++) {
-        run += cut->units[i].compute_seconds;
+        run += cut->units[i].compute_seconds + ofl_plan_call_seconds(facts, &cut->units[i]);
         if (cut->units[i].piece_bytes == 0) continue;
         if (run > longest) longest = run, *at = &cut->units[i];
         run = 0;

@@ -17,6 +17,14 @@ static bool near(double a, double b, double share) { return fabs(a - b) <= share
 
 static bool is_vector(const ofl_tensor_info *info) { return info->n_dims < 2 || info->row_count < 2; }
 
+/* What it computes, with the loop's calls for it. */
+static double unit_seconds(const ofl_plan *plan, const ofl_unit *unit)
+{
+    double calls = plan->facts.unit_seconds;
+    if (unit->streamed_bytes != 0) calls += plan->facts.piece_seconds;
+    return unit->compute_seconds + calls;
+}
+
 /* What a unit computes with, from the model's own tensors. */
 static ofl_status load_of(const ofl_checking *c, const ofl_unit *unit, ofl_unit_load *out)
 {
@@ -76,7 +84,7 @@ ofl_status ofl_check_compute(const ofl_checking *c)
         status = check_load(c, i);
         if (status == OFL_OK && !near(cut->units[i].compute_seconds, ofl_plan_unit_seconds(&rates, &cut->loads[i]), SAME))
             status = ofl_check_wrong(c, "a unit's compute time is not that of its matrices");
-        sum += cut->units[i].compute_seconds;
+        sum += unit_seconds(plan, &cut->units[i]);
     }
     if (status == OFL_OK && !near(sum, plan->forecast.step.compute_seconds, SAME))
         status = ofl_check_wrong(c, "the forecast's compute time is not the sum of the units'");
@@ -186,10 +194,10 @@ static double replay_step(replay *r, double now)
     const ofl_plan_cut *cut = &r->plan->draft.cut;
     for (uint64_t i = 0; i < cut->unit_count; i++) {
         if (cut->units[i].piece_bytes == 0) {
-            now += cut->units[i].compute_seconds;
+            now += unit_seconds(r->plan, &cut->units[i]);
             continue;
         }
-        now = fmax(now, r->live[r->first].landed) + cut->units[i].compute_seconds;
+        now = fmax(now, r->live[r->first].landed) + unit_seconds(r->plan, &cut->units[i]);
         r->first = (r->first + 1) % (r->count + 1);
         r->flying--;
         while (send(r, now)) {}
@@ -220,7 +228,7 @@ ofl_status ofl_check_replay(const ofl_plan *plan, double *step_seconds_out)
     r.live = ofl_alloc(cut->unit_count + 1, sizeof *r.live);
     bool good = order != NULL && r.ways != NULL && r.live != NULL;
     for (uint32_t i = 0; good && i < cut->unit_count; i++) {
-        compute += cut->units[i].compute_seconds;
+        compute += unit_seconds(plan, &cut->units[i]);
         if (cut->units[i].piece_bytes == 0) continue;
         order[r.count++] = i;
     }

@@ -58,12 +58,13 @@ ofl_status ofl_plan_draft_pieces(const ofl_plan_facts *facts, ofl_plan_draft *dr
 }
 
 /* Seconds of resident units before each piece, of its own unit, and behind the last. */
-static double split_compute(const ofl_plan_draft *draft, const ofl_step_rates *rates, double *lead, double *own)
+static double split_compute(const ofl_plan_facts *facts, const ofl_plan_draft *draft, const ofl_step_rates *rates, double *lead,
+                            double *own)
 {
     double seconds = 0;
     uint64_t piece = 0;
     for (uint32_t i = 0; i < draft->cut.unit_count; i++) {
-        double unit = ofl_plan_unit_seconds(rates, &draft->cut.loads[i]);
+        double unit = ofl_plan_unit_seconds(rates, &draft->cut.loads[i]) + ofl_plan_call_seconds(facts, &draft->cut.units[i]);
         if (piece == draft->piece_count || draft->pieces[piece].unit != i) {
             seconds += unit;
             continue;
@@ -84,7 +85,7 @@ ofl_status ofl_plan_draft_estimate(const ofl_plan_facts *facts, const ofl_plan_d
     ofl_plan_rates(facts, shape, &rates);
     ofl_timeline_input input = {
         .pieces = draft->pieces, .piece_count = draft->piece_count, .lead = seconds, .own = seconds + draft->piece_count};
-    input.tail = split_compute(draft, &rates, seconds, seconds + draft->piece_count);
+    input.tail = split_compute(facts, draft, &rates, seconds, seconds + draft->piece_count);
     input.host = ofl_plan_host_seconds(facts, shape->logits_rows);
     input.ring_bytes = draft->budget.ring_bytes;
     ofl_status status = ofl_plan_timeline(&input, out);

@@ -35,7 +35,7 @@ static void open_exact(exact *e)
         if (!e->facts->tensors[cut->slices[i].tensor].small) e->slices[e->count++] = i;
     }
     e->rate = ofl_plan_link_rate(e->facts);
-    for (uint64_t i = 0; i < cut->unit_count; i++) e->compute += cut->units[i].compute_seconds;
+    for (uint64_t i = 0; i < cut->unit_count; i++) e->compute += cut->units[i].compute_seconds + e->facts->unit_seconds;
     e->compute += ofl_plan_host_seconds(e->facts, e->draft->shape.logits_rows);
 }
 

@@ -165,6 +165,7 @@ static ofl_status check_points(const ofl_workload *job)
     if (job->attention_seconds_per_kv_token == 0 && job->prefill_attention_seconds_per_kv_token != 0)
         return refuse("attention time", "that of prompts has no effect without that of decoding tokens; give both");
     if (!is_time(job->host_seconds_per_step) || !is_time(job->host_seconds_per_row)) return refuse("host time per step", "no time");
+    if (!is_time(job->host_seconds_per_unit) || !is_time(job->host_seconds_per_piece)) return refuse("host time per unit", "no time");
     return OFL_OK;
 }
 
@@ -209,6 +210,8 @@ static ofl_status keep_compute(ofl_plan_facts *facts, const ofl_workload *job)
     facts->prefill_seconds = job->prefill_attention_seconds_per_kv_token;
     facts->host_seconds = job->host_seconds_per_step;
     facts->row_seconds = job->host_seconds_per_row;
+    facts->unit_seconds = job->host_seconds_per_unit;
+    facts->piece_seconds = job->host_seconds_per_piece;
     facts->point_count = job->compute_point_count;
     facts->head_point_count = job->head_point_count;
     bool good = keep_curve(job->compute_points, facts->point_count, &facts->points) &&

@@ -53,7 +53,8 @@ static double compute_seconds(const ofl_plan_facts *facts, const ofl_plan_draft 
     ofl_step_shape shape = ofl_plan_decode_shape(&draft->settings, tokens);
     double seconds = ofl_plan_host_seconds(facts, tokens);
     ofl_plan_rates(facts, &shape, &rates);
-    for (uint64_t i = 0; i < draft->cut.unit_count; i++) seconds += ofl_plan_unit_seconds(&rates, &draft->cut.loads[i]);
+    for (uint64_t i = 0; i < draft->cut.unit_count; i++)
+        seconds += ofl_plan_unit_seconds(&rates, &draft->cut.loads[i]) + ofl_plan_call_seconds(facts, &draft->cut.units[i]);
     return seconds;
 }
 

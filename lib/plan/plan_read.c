@@ -166,6 +166,8 @@ static void read_compute(reader *r, const cJSON *workload)
     f->prefill_seconds = ofl_read_real(&r->json, workload, "prefill_attention_seconds_per_kv_token");
     f->host_seconds = ofl_read_real(&r->json, workload, "host_seconds_per_step");
     f->row_seconds = ofl_read_real(&r->json, workload, "host_seconds_per_row");
+    f->unit_seconds = ofl_read_real(&r->json, workload, "host_seconds_per_unit");
+    f->piece_seconds = ofl_read_real(&r->json, workload, "host_seconds_per_piece");
 }
 
 static void read_workload(reader *r)

@@ -47,6 +47,7 @@ typedef struct ofl_plan_facts {
     uint64_t point_count, head_point_count;
     /* attention's per context token of a decoding token and of one of a prompt; the host's per step and row of logits */
     double attention_seconds, prefill_seconds, host_seconds, row_seconds;
+    double unit_seconds, piece_seconds; /* and its per unit; more of a streamed one */
     uint64_t headroom_bytes;
 } ofl_plan_facts;
 
@@ -176,6 +177,12 @@ double ofl_plan_unit_seconds(const ofl_step_rates *rates, const ofl_unit_load *l
 static inline double ofl_plan_host_seconds(const ofl_plan_facts *facts, uint32_t rows)
 {
     return facts->host_seconds + rows * facts->row_seconds;
+}
+
+/* The host's calls for a unit, beside its compute_seconds. */
+static inline double ofl_plan_call_seconds(const ofl_plan_facts *facts, const ofl_unit *unit)
+{
+    return facts->unit_seconds + (unit->piece_bytes != 0 ? facts->piece_seconds : 0);
 }
 
 /* place.c: marks slices OFL_TIER_DEVICE or OFL_TIER_PINNED and lays the pieces out. room: for movable slices, with alignment.

@@ -110,6 +110,8 @@ static void write_compute(ofl_json_text *t, const ofl_plan_facts *facts)
     ofl_json_put_double(t, "prefill_attention_seconds_per_kv_token", facts->prefill_seconds);
     ofl_json_put_double(t, "host_seconds_per_step", facts->host_seconds);
     ofl_json_put_double(t, "host_seconds_per_row", facts->row_seconds);
+    ofl_json_put_double(t, "host_seconds_per_unit", facts->unit_seconds);
+    ofl_json_put_double(t, "host_seconds_per_piece", facts->piece_seconds);
 }
 
 static void write_workload(ofl_json_text *t, const ofl_plan *plan)

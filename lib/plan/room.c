@@ -348,5 +348,6 @@ double ofl_plan_coarse_step(const ofl_plan_search *s, uint32_t sequences)
     if (!ofl_plan_room_of(s, sequences, &room)) return INFINITY;
     double streamed = (double)(s->movable_bytes - room.resident), part = fmax(1, (double)(room.part != 0 ? room.part : OFL_COPY_BYTES));
     double link = ofl_plan_link_seconds(s->facts, streamed, streamed / part * s->facts->figures[OFL_FIGURE_COPY_START]);
-    return fmax(link, compute_seconds(s, sequences));
+    double calls = (double)s->movable_bytes / part * s->facts->unit_seconds + streamed / part * s->facts->piece_seconds;
+    return fmax(link, compute_seconds(s, sequences) + calls);
 }
