@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "batch/cpu/calls.h"
 #include "batch/cpu/forward_cpu.h"
 #include "batch/cpu/threads.h"
 #include "batch/cpu/tile.h"
@@ -134,5 +135,5 @@ ofl_status cpu_measure(const forward_measure_job *job, ofl_compute_figures *out)
     ofl_status status = prepare(b, job);
     if (status == OFL_OK) status = held_measure(&b->held, job->device, NULL, TILE_TOKENS, compute, b, out);
     release(b);
-    return status;
+    return status == OFL_OK ? calls_measure(job->device, &out->host_seconds_per_unit, &out->host_seconds_per_piece) : status;
 }
