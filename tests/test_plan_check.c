@@ -80,7 +80,8 @@ static ofl_workload random_job(uint64_t *seed, uint32_t layers)
     if (pick(seed, 0, 3) == 0) w.prefill_chunk_tokens = (uint32_t)pick(seed, 1, 700);
     if (w.objective == OFL_THROUGHPUT && pick(seed, 0, 1)) w.queue_length = pick(seed, 1, 100);
     if (pick(seed, 0, 2) == 0) w.host_seconds_per_step = 1e-4 * (double)pick(seed, 1, 50);
-    if (pick(seed, 0, 2) == 0) w.host_seconds_per_unit = 1e-6 * (double)pick(seed, 0, 9), w.host_seconds_per_piece = 1e-5 * (double)pick(seed, 0, 9);
+    if (pick(seed, 0, 2) == 0) w.host_seconds_per_unit = 1e-6 * (double)pick(seed, 0, 9);
+    if (pick(seed, 0, 2) == 0) w.host_seconds_per_piece = 1e-5 * (double)pick(seed, 0, 9);
     w.force_headroom = (uint32_t)pick(seed, 0, 1);
     w.compute_type = (ofl_compute_type)pick(seed, 0, 1);
     return w;

@@ -61,7 +61,7 @@ typedef struct ofl_compute_figures {
     ofl_compute_point points[OFL_COMPUTE_POINTS_MOST], head_points[OFL_COMPUTE_POINTS_MOST];
     double attention_seconds_per_kv_token; /* as in ofl_workload, like the next one */
     double prefill_attention_seconds_per_kv_token;
-    double host_seconds_per_unit, host_seconds_per_piece; /* likewise; 0 from ofl_compute_measure: a loop that waits for units measures its own */
+    double host_seconds_per_unit, host_seconds_per_piece; /* likewise; 0 from ofl_compute_measure, since calls are the loop's own */
 } ofl_compute_figures;
 
 /* Runs the callback some hundred times, once or a few times per number of tokens in a round. Model of a block with n tokens:

@@ -71,8 +71,8 @@ typedef struct ofl_workload {
     double host_seconds_per_row;   /* as host_seconds_per_step, for each row of logits: sampling */
     uint64_t workspace_bytes;      /* device memory of the caller's own beside what ofl_activation_bytes counts, as a library of products
                                       needs; becomes part of the budget's workspace */
-    /* Of the loop that computes, where it waits for nothing: acquire and release of a unit; and more for one that is streamed, whose room is
-     * given back and taken by the next copy. 0: no time, as for a loop that only queues work in a stream. */
+    /* Of the loop that computes, where it waits for nothing: acquire and release of a unit; and more for one that is streamed, whose room
+     * is given back and taken by the next copy. 0: no time, as for a loop that only queues work in a stream. */
     double host_seconds_per_unit, host_seconds_per_piece;
 } ofl_workload;
 

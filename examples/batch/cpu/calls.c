@@ -27,8 +27,9 @@ static double now(const calling *c) { return (double)ofl_device_now_ns(c->device
 
 static ofl_status make_model(calling *c)
 {
-    const ofl_model_shape shape = {.struct_size = sizeof shape, .block_count = UNITS, .hidden_size = COLUMNS, .head_count = 8, .head_count_kv = 1,
-                                   .head_dim_k = 64, .head_dim_v = 64, .ffn_size = ROWS, .vocab_size = 16, .trained_context_tokens = 16};
+    const ofl_model_shape shape = {.struct_size = sizeof shape, .block_count = UNITS, .hidden_size = COLUMNS, .head_count = 8,
+                                   .head_count_kv = 1, .head_dim_k = 64, .head_dim_v = 64, .ffn_size = ROWS, .vocab_size = 16,
+                                   .trained_context_tokens = 16};
     ofl_model_builder *builder = NULL;
     ofl_status status = ofl_model_builder_create("calls", "llama", &shape, &builder);
     for (int32_t i = 0; i < UNITS && status == OFL_OK; i++) {
@@ -46,8 +47,8 @@ static ofl_status make_model(calling *c)
 
 static ofl_status make_plan(calling *c, double vram)
 {
-    const ofl_workload work = {.struct_size = sizeof work, .context_tokens = 16, .sequences = 1, .prefill_chunk_tokens = 1, .force_headroom = 1,
-                               .cut = OFL_CUT_OFF};
+    const ofl_workload work = {.struct_size = sizeof work, .context_tokens = 16, .sequences = 1, .prefill_chunk_tokens = 1,
+                               .force_headroom = 1, .cut = OFL_CUT_OFF};
     ofl_plan_destroy(c->plan);
     c->plan = NULL;
     ofl_status status = ofl_machine_set(c->machine, OFL_FIGURE_VRAM, floor(vram), OFL_SOURCE_GIVEN);
