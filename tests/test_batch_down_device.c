@@ -15,6 +15,7 @@
 enum { FAULTS = 4 };
 static struct {
     uint64_t most;                 /* bytes that this program may hold; UINT64_MAX: what the device has */
+    bool runs;                     /* the forward pass is open: what is acquired before is measured alone */
     uint64_t acquires, fail_at[FAULTS]; /* which acquire of a unit fails; 0: none */
     double leaves[FAULTS];         /* share of what is held then that may be held from then on */
     double leaves_at_open;         /* the same when KV and temporaries are allocated for the first time; 0: all */
@@ -61,9 +62,9 @@ ofl_status __wrap_ofl_device_memory_get(ofl_device *device, ofl_memory_info *out
 
 ofl_status __wrap_ofl_engine_acquire(ofl_engine *engine, uint32_t unit, ofl_stream *stream, ofl_view *out)
 {
-    other.acquires++;
+    if (other.runs) other.acquires++;
     for (int i = 0; i < FAULTS; i++) {
-        if (other.fail_at[i] == 0 || other.acquires != other.fail_at[i]) continue;
+        if (!other.runs || other.fail_at[i] == 0 || other.acquires != other.fail_at[i]) continue;
         if (other.held_at_fault == 0) other.held_at_fault = held(the_device);
         other.most = (uint64_t)(other.leaves[i] * (double)other.held_at_fault);
         return ofl_fail(OFL_ERROR_DEVICE_MEMORY, "device: no memory for what a unit needs");
@@ -74,6 +75,7 @@ ofl_status __wrap_ofl_engine_acquire(ofl_engine *engine, uint32_t unit, ofl_stre
 ofl_status __wrap_forward_open(const ofl_model *model, const ofl_plan *plan, ofl_engine *engine, ofl_device *device, uint32_t threads,
                                forward **out)
 {
+    other.runs = true;
     if (other.leaves_at_open > 0 && other.most == UINT64_MAX) other.most = (uint64_t)(other.leaves_at_open * (double)held(device));
     return __real_forward_open(model, plan, engine, device, threads, out);
 }
