@@ -54,12 +54,18 @@ def main():
     cache = 2 * o.layers * o.kv_heads * (o.hidden // o.heads) * 2 * (o.prompt + o.new) * o.sequences
     reserve = o.reserve_bytes or cache + 1_500_000_000
     if on_gpu:
-        total = torch.cuda.get_device_properties(0).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, o.cap_bytes / total))
+        # The fraction caps torch's allocator alone: what context and libraries take beside it is taken off, on a GPU that nobody else uses.
+        square = torch.ones(64, 64, device="cuda:0")
+        square @ square
+        torch.cuda.synchronize()
+        free, there = torch.cuda.mem_get_info(0)
+        context = there - free - torch.cuda.memory_reserved(0)
+        cap = max(o.cap_bytes - context, 0)
+        torch.cuda.set_per_process_memory_fraction(min(1.0, cap / torch.cuda.get_device_properties(0).total_memory))
         places = accelerate.infer_auto_device_map(
-            model, max_memory={0: max(o.cap_bytes - reserve, 0), "cpu": 1 << 50}, no_split_module_classes=["Qwen2DecoderLayer"], dtype=torch.bfloat16)
+            model, max_memory={0: max(cap - reserve, 0), "cpu": 1 << 50}, no_split_module_classes=["Qwen2DecoderLayer"], dtype=torch.bfloat16)
     else:
-        places = {"": "cpu"}
+        context, places = 0, {"": "cpu"}
 
     # Numbers like those of trained weights, from one small piece: drawing billions of them would take longer than the run.
     piece = torch.randn(1 << 20, dtype=torch.float32).mul_(0.02).to(torch.bfloat16)
@@ -91,7 +97,7 @@ def main():
         "sequences": o.sequences, "prompt": o.prompt, "new": o.new, "seconds": seconds, "tokens_per_second": o.sequences * o.new / seconds,
         "moved_bytes_per_step": moved, "moved_bytes_per_second": rate,
         "link_share": rate / o.link_bytes_per_second if o.link_bytes_per_second > 0 else None,
-        "peak_device_bytes": torch.cuda.max_memory_reserved() if on_gpu else None, "cap_bytes": o.cap_bytes}))
+        "peak_device_bytes": torch.cuda.max_memory_reserved() + context if on_gpu else None, "context_bytes": context, "cap_bytes": o.cap_bytes}))
 
 
 main()

@@ -26,13 +26,21 @@ static void test_measured_on_the_wall_clock(void **state)
     assert_true(isfinite(unit) && unit > 0 && isfinite(piece) && piece >= 0);
 }
 
+static void test_on_fewer_units_where_memory_is_short(void **state)
+{
+    (void)state;
+    double unit, piece;
+    measure_on("sim:vram=1MB,h2d=1GB/s", &unit, &piece);
+    assert_true(isfinite(unit) && unit > 0 && isfinite(piece) && piece >= 0);
+}
+
 static void test_nothing_where_it_cannot_be(void **state)
 {
     (void)state;
     double unit, piece;
     measure_on("sim:vram=16MiB,h2d=1GB/s,clock=virtual", &unit, &piece);
     assert_true(unit == 0 && piece == 0);
-    measure_on("sim:vram=1MB,h2d=1GB/s", &unit, &piece);
+    measure_on("sim:vram=200kB,h2d=1GB/s", &unit, &piece);
     assert_true(unit == 0 && piece == 0);
 }
 
@@ -48,6 +56,7 @@ static void test_the_planner_is_told(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_measured_on_the_wall_clock),
+    cmocka_unit_test(test_on_fewer_units_where_memory_is_short),
     cmocka_unit_test(test_nothing_where_it_cannot_be),
     cmocka_unit_test(test_the_planner_is_told),
 };

@@ -10,11 +10,13 @@
 static int (*fake_live)(void);
 static int (*fake_fired)(void);
 static int (*last_error)(void);
+static unsigned long (*fake_spun)(void);
 
 static void find_fake(void)
 {
     void *live = dlsym(RTLD_DEFAULT, "fakecuda_live"), *fired = dlsym(RTLD_DEFAULT, "fakecuda_fired"),
-         *last = dlsym(RTLD_DEFAULT, "cudaPeekAtLastError");
+         *last = dlsym(RTLD_DEFAULT, "cudaPeekAtLastError"), *spun = dlsym(RTLD_DEFAULT, "fakecuda_spun");
+    memcpy(&fake_spun, &spun, sizeof fake_spun);
     memcpy(&fake_live, &live, sizeof fake_live);
     memcpy(&fake_fired, &fired, sizeof fake_fired);
     memcpy(&last_error, &last, sizeof last_error);
@@ -236,7 +238,7 @@ static void test_what_a_failure_means(void **state)
         {"cudaHostRegister", 801, OFL_ERROR_UNSUPPORTED},
         {"cudaHostGetDevicePointer", 1, OFL_ERROR_ARGUMENT},
         {"cudaMemcpyAsync", 700, OFL_ERROR_DEVICE_LOST},
-        {"cudaStreamSynchronize", 719, OFL_ERROR_DEVICE_LOST},
+        {"cudaEventSynchronize", 719, OFL_ERROR_DEVICE_LOST},
         {"cudaEventRecord", 999, OFL_ERROR_DEVICE_LOST},
         {"cudaMemcpyAsync", 1, OFL_ERROR_RUNTIME},
         {"cudaGetDeviceCount", 35, OFL_ERROR_NO_DRIVER},
@@ -253,6 +255,35 @@ static void test_what_a_failure_means(void **state)
         (void)unsetenv("OFLOAD_FAKECUDA_FAIL");
         if (cases[i].status != OFL_ERROR_DEVICE_LOST) assert_ok(use_device("cuda:0"));
     }
+}
+
+/* Whoever waits for a stream, or for a copy from pageable memory, sleeps; where there is no event to wait for, the wait is done all the same. */
+static void test_waits_sleep(void **state)
+{
+    (void)state;
+    ofl_device *device = NULL;
+    ofl_stream *stream = NULL;
+    void *memory = NULL;
+    static char bytes[4096];
+    need_fake();
+    assert_ok(ofl_device_open("cuda:0", &device));
+    assert_ok(ofl_stream_create(device, &stream));
+    assert_ok(ofl_device_alloc(device, sizeof bytes, &memory));
+    unsigned long spun = fake_spun();
+    assert_ok(ofl_copy(device, stream, OFL_HOST_TO_DEVICE, memory, bytes, sizeof bytes, OFL_HOST_PAGEABLE));
+    assert_ok(ofl_stream_wait(device, stream));
+    assert_int_equal(fake_spun(), spun);
+    inject("cudaEventCreateWithFlags", 1, 2);
+    assert_ok(ofl_stream_wait(device, stream));
+    assert_int_equal(fake_spun(), spun + 1);
+    inject("cudaEventRecord", 1, 1);
+    assert_ok(ofl_stream_wait(device, stream));
+    assert_int_equal(fake_spun(), spun + 2);
+    (void)unsetenv("OFLOAD_FAKECUDA_FAIL");
+    assert_int_equal(last_error(), 0);
+    ofl_stream_destroy(device, stream);
+    ofl_device_free(device, memory);
+    ofl_device_close(device);
 }
 
 static void test_every_allocation_may_fail(void **state)
@@ -279,6 +310,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_simulated_time_is_refused),
     cmocka_unit_test(test_every_call_may_fail),
     cmocka_unit_test(test_every_allocation_may_fail),
+    cmocka_unit_test(test_waits_sleep),
     cmocka_unit_test(test_what_a_failure_means),
 };
 

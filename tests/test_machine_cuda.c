@@ -327,7 +327,7 @@ static void every_call_may_fail(void **state)
     need_fake();
     static const char *const calls[] = {
         "cudaGetDevice", "cudaMemGetInfo", "cudaStreamCreateWithFlags", "cudaStreamDestroy", "cudaMalloc", "cudaFree", "cudaHostAlloc",
-        "cudaFreeHost", "cudaMemcpyAsync", "cudaStreamSynchronize", "cudaStreamQuery", "cudaDeviceCanAccessPeer", "cudaMemcpyPeerAsync"};
+        "cudaFreeHost", "cudaMemcpyAsync", "cudaEventSynchronize", "cudaStreamQuery", "cudaDeviceCanAccessPeer", "cudaMemcpyPeerAsync"};
     const char *root = test_path("small"), *sim = "sim:vram=400kB,h2d=20GB/s,clock=virtual";
     ofl_device *device = open_as(7, sim), *peer = open_as(6, "sim:vram=64MB,h2d=20GB/s,clock=virtual");
     write_root(root, "6.8.0\n");

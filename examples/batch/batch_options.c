@@ -13,6 +13,8 @@ static const char epilogue[] =
     "Lines are read up to 32 MiB each. A custom_id that is there twice is refused before anything runs; any other bad line\n"
     "gets an error line.\n"
     "logprobs are the model's own: of its logits over all tokens, before temperature, top_p and top_k.\n"
+    "A plan that is made here counts what products on a GPU work in. A --plan made by ofload-plan does not: they get half of its\n"
+    "workspace, which may be slower.\n"
     "exit status: 0 done, 1 failed, 2 wrong usage, 3 does not fit, 4 done with error lines, 75 stopped by SIGTERM or SIGUSR1,\n"
     "130 by SIGINT (run again, both go on)";
 

@@ -22,6 +22,8 @@ typedef struct forward_measure_job {
     ofl_compute_type compute_type;
     ofl_kv_type kv_type;
     uint32_t threads, max_tokens, max_rows;
+    uint64_t memory_bytes; /* of the device, beside what the runtime takes; 0: what is free. A GPU's pieces go by it */
+    double drawn_share;    /* of the rows of logits, those that are not greedy: on a GPU choosing is part of a step's compute */
 } forward_measure_job;
 
 /* A back end. Each function is that of its name below. */

@@ -162,15 +162,23 @@ static void count_libraries(setup *s, uint64_t bytes)
     if (source != OFL_SOURCE_GIVEN) (void)ofl_machine_set(s->machine, OFL_FIGURE_RUNTIME, driver + (double)bytes, OFL_SOURCE_MEASURED);
 }
 
+/* What the plan may take of the device: measuring takes no more. */
+static uint64_t usable_bytes(const setup *s)
+{
+    double bytes = ofl_machine_get(s->machine, OFL_FIGURE_VRAM, NULL) - ofl_machine_get(s->machine, OFL_FIGURE_RUNTIME, NULL);
+    return bytes >= 1 ? (uint64_t)bytes : 1;
+}
+
 /* The compute of this machine on this model, measured; the plan's forecast rests on it. */
-static ofl_status measure_compute(setup *s, ofl_workload *w)
+static ofl_status measure_compute(setup *s, ofl_workload *w, const backend_load *load)
 {
     uint32_t sequences = w->sequences != 0 ? w->sequences : GUESSED_SEQUENCES;
     if (w->sequences == 0 && w->objective == OFL_LATENCY) sequences = 1;
     else if (w->queue_length != 0 && w->queue_length < sequences) sequences = (uint32_t)w->queue_length; /* more never run at once */
     uint32_t chunk = w->prefill_chunk_tokens != 0 ? w->prefill_chunk_tokens : GUESSED_CHUNK;
     forward_measure_job job = {.model = s->model, .device = s->device, .compute_type = s->compute_type, .kv_type = w->kv_type,
-                               .threads = (uint32_t)s->options->threads, .max_tokens = sequences + chunk, .max_rows = sequences};
+                               .threads = (uint32_t)s->options->threads, .max_tokens = sequences + chunk, .max_rows = sequences,
+                               .memory_bytes = usable_bytes(s), .drawn_share = 1 - load->greedy_share};
     double began = seconds_now();
     uint64_t before = free_bytes(s), after;
     s->figures.struct_size = sizeof s->figures;
@@ -266,7 +274,7 @@ static ofl_status plan(void *context, const backend_load *load, const ofl_plan *
         w->compute_type = s->compute_type;
         if (status == OFL_OK && s->kind->workload != NULL) status = s->kind->workload(s->model, w);
         if (w->objective == OFL_THROUGHPUT) w->queue_length = load->requests;
-        if (status == OFL_OK) status = measure_compute(s, w);
+        if (status == OFL_OK) status = measure_compute(s, w, load);
         if (status == OFL_OK) status = measure_sampling(s, w, load);
         if (status == OFL_OK) status = shrink_machine(s);
         if (status == OFL_OK) status = plan_contexts(s, load);

@@ -100,7 +100,7 @@ static void forward(uint32_t token, int position, float *logits)
         multiply(x, w.down[l], gate, HIDDEN, true);
     }
     multiply(out, w.head, x, DIM);
-    check(cudaMemcpyAsync(logits, out, VOCAB * sizeof *logits, cudaMemcpyDeviceToHost, stream));
+    check(cudaGetLastError()), check(cudaMemcpyAsync(logits, out, VOCAB * sizeof *logits, cudaMemcpyDeviceToHost, stream)); /* launches first */
     check(cudaStreamSynchronize(stream));
 }
 

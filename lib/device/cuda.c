@@ -230,6 +230,22 @@ static ofl_status host_unregister(ofl_device *base, const void *pointer)
     return ofl_cuda_check(cudaHostUnregister(entry.pointer), "cudaHostUnregister");
 }
 
+/* Who waits for an event of these sleeps: threads that spin would take the processors from the readers of files and from the caller. */
+#define EVENT_FLAGS (cudaEventDisableTiming | cudaEventBlockingSync)
+
+/* Waits for all that is queued, asleep; where there is no event to be had, as the runtime does it: what is queued may read memory that is freed
+ * next, so a wait must not fail for want of one. */
+static ofl_status drain(cudaStream_t stream)
+{
+    cudaEvent_t event = NULL;
+    bool marked = cudaEventCreateWithFlags(&event, EVENT_FLAGS) == cudaSuccess && cudaEventRecord(event, stream) == cudaSuccess;
+    if (!marked) forget_error();
+    ofl_status status = marked ? ofl_cuda_check(cudaEventSynchronize(event), "cudaEventSynchronize")
+                               : ofl_cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    if (event != NULL) quietly(cudaEventDestroy(event));
+    return status;
+}
+
 /* The start of the known range around `host`, or `host` itself. */
 static char *known_start(cuda_device *device, const void *host)
 {
@@ -272,12 +288,6 @@ static void stream_destroy(ofl_device *base, ofl_stream *stream)
     if (enter(cuda_of(base)) == OFL_OK) quietly(cudaStreamDestroy(stream_of(stream)));
 }
 
-static ofl_status stream_wait(ofl_device *base, ofl_stream *stream)
-{
-    ofl_status status = enter(cuda_of(base));
-    return status != OFL_OK ? status : ofl_cuda_check(cudaStreamSynchronize(stream_of(stream)), "cudaStreamSynchronize");
-}
-
 static ofl_status stream_query(ofl_device *base, ofl_stream *stream)
 {
     ofl_status status = enter(cuda_of(base));
@@ -295,6 +305,13 @@ static ofl_status not_captured(cudaStream_t stream, const char *call)
                     "%s: the stream is being captured into a graph; acquire before the capture begins, release after it has ended", call);
 }
 
+static ofl_status stream_wait(ofl_device *base, ofl_stream *stream)
+{
+    ofl_status status = enter(cuda_of(base));
+    if (status == OFL_OK) status = not_captured(stream_of(stream), "wait for a stream");
+    return status == OFL_OK ? drain(stream_of(stream)) : status;
+}
+
 static ofl_status stream_wait_event(ofl_device *base, ofl_stream *stream, ofl_event *event)
 {
     ofl_status status = enter(cuda_of(base));
@@ -302,13 +319,11 @@ static ofl_status stream_wait_event(ofl_device *base, ofl_stream *stream, ofl_ev
     return status != OFL_OK ? status : ofl_cuda_check(cudaStreamWaitEvent(stream_of(stream), event_of(event), 0), "cudaStreamWaitEvent");
 }
 
-/* Who waits for one sleeps: threads that spin would take the processors from the readers of files and from the caller. */
 static ofl_status event_create(ofl_device *base, ofl_event **out)
 {
     cudaEvent_t event = NULL;
-    const unsigned flags = cudaEventDisableTiming | cudaEventBlockingSync;
     ofl_status status = enter(cuda_of(base));
-    if (status == OFL_OK) status = ofl_cuda_check(cudaEventCreateWithFlags(&event, flags), "cudaEventCreateWithFlags");
+    if (status == OFL_OK) status = ofl_cuda_check(cudaEventCreateWithFlags(&event, EVENT_FLAGS), "cudaEventCreateWithFlags");
     if (status == OFL_OK) *out = (ofl_event *)(void *)event;
     return status;
 }
@@ -362,9 +377,7 @@ static ofl_status copy(ofl_device *base, ofl_stream *stream, ofl_direction direc
         ofl_cuda_check(cudaMemcpyAsync(to, from, (size_t)bytes, down ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, stream_of(stream)),
                        "cudaMemcpyAsync");
     /* Whether the runtime is done with pageable memory when it returns depends on the machine. */
-    if (status == OFL_OK && kind == OFL_HOST_PAGEABLE)
-        status = ofl_cuda_check(cudaStreamSynchronize(stream_of(stream)), "cudaStreamSynchronize");
-    return status;
+    return status == OFL_OK && kind == OFL_HOST_PAGEABLE ? drain(stream_of(stream)) : status;
 }
 
 static ofl_status host_copy(ofl_device *base, void *to, const void *from, uint64_t bytes)

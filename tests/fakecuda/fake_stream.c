@@ -167,6 +167,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle)
     cudaStream_t stream = stream_of(handle);
     REQUIRE(stream != NULL);
     if (stream->capture != NULL) return unsupported(stream);
+    fake_spun(true);
     ofl_status status = order(stream);
     if (status == OFL_OK) status = ofl_stream_wait(fake_device(stream->device), stream->stream);
     return fake_translate(status, cudaErrorInvalidValue);

@@ -53,7 +53,7 @@ cudaError_t fake_last(bool clear);
 void fake_keep(void *made);
 void fake_drop(const void *made);
 
-void fake_spun(bool spun); /* a wait for an event: by a thread that spins? */
+void fake_spun(bool spun); /* a wait for an event or a stream: by a thread that spins? */
 
 /* What a failure of the simulated device is called here. */
 cudaError_t fake_translate(ofl_status status, cudaError_t state);
@@ -74,7 +74,7 @@ bool fake_is_device(ofl_device *device, const void *pointer);
 int fakecuda_live(void);  /* how many there are */
 int fakecuda_fired(void); /* how many failures were injected */
 unsigned long fakecuda_calls(const char *call); /* how often it was called; "*": all that may fail */
-unsigned long fakecuda_spun(void); /* waits for events that keep a processor busy */
+unsigned long fakecuda_spun(void); /* waits for events and streams that keep a processor busy */
 int fakecuda_fault(fake_call *call); /* for other stand-ins: the code of the failure that is to happen in this call of theirs, or 0 */
 uint64_t fakecuda_now_ns(void); /* device 0's clock */
 unsigned long fakecuda_hasty(void); /* frees of memory that a copy still used, streams destroyed with work in them (ofl_sim_hasty) */

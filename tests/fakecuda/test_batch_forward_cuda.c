@@ -7,6 +7,7 @@
 #include "support/forward_models.h"
 
 static int (*fake_live)(void), (*fake_fired)(void); /* of the stand-in; NULL: a real runtime */
+static unsigned long (*fake_calls)(const char *call);
 
 static void find(void *function, const char *name)
 {
@@ -14,18 +15,16 @@ static void find(void *function, const char *name)
     memcpy(function, &symbol, sizeof symbol);
 }
 
-static void need_device(void)
+static bool open_device(void)
 {
     ofl_device *device = NULL;
     forward_use(&forward_cuda);
     find(&fake_live, "fakecuda_live");
     find(&fake_fired, "fakecuda_fired");
-    if (ofl_device_open("cuda:0", &device) != OFL_OK) {
-        if (getenv("OFLOAD_TEST_DEVICE_NEEDED") != NULL) fail_msg("%s", ofl_error_message());
-        printf("skipped: %s\n", ofl_error_message());
-        skip();
-    }
+    find(&fake_calls, "fakecuda_calls");
+    if (ofl_device_open("cuda:0", &device) != OFL_OK) return false;
     ofl_device_close(device);
+    return true;
 }
 
 static rig_options on_gpu(rig_options o)
@@ -68,7 +67,6 @@ static void check_reference(size_t which, ofl_compute_type compute, ofl_kv_type 
 static void test_reference_logits(void **state)
 {
     (void)state;
-    need_device();
     for (size_t i = 0; i < TINY; i++) {
         check_reference(i, OFL_COMPUTE_F32, OFL_KV_F32, 1e-5);
         check_reference(i, OFL_COMPUTE_BF16, OFL_KV_BF16, 0.03);
@@ -126,7 +124,6 @@ static void check_types(ofl_compute_type compute, ofl_kv_type kv, double most)
 static void test_every_type_wherever_weights_are(void **state)
 {
     (void)state;
-    need_device();
     check_types(OFL_COMPUTE_F32, OFL_KV_F32, 1e-5);
     check_types(OFL_COMPUTE_F32, OFL_KV_F16, 1e-3);
     check_types(OFL_COMPUTE_F32, OFL_KV_Q8_0, 1e-2);
@@ -147,7 +144,6 @@ static void test_long_context(void **state)
     uint64_t seed = 5;
     big_model big;
     rig r;
-    need_device();
     for (int i = 0; i < COUNT; i++) ids[i] = (int32_t)(test_random(&seed) % BIG_VOCAB);
     for (int on = 0; on < 2; on++) {
         rig_open_model(&r, build_big(&big), on ? &gpu : &cpu);
@@ -216,7 +212,6 @@ static void test_tokens_are_those_of_the_host(void **state)
     static const uint32_t usable[] = {BIG_VOCAB, BIG_VOCAB - 13, 30, 1};
     big_model big;
     rig r;
-    need_device();
     rig_open_model(&r, build_big(&big), &o);
     for (size_t u = 0; u < 4; u++) {
         choose(&r, usable[u], got, wanted);
@@ -233,7 +228,6 @@ static void test_no_token_without_a_number(void **state)
     rig_options cpu = {.compute_type = OFL_COMPUTE_F32, .kv_type = OFL_KV_F32, .sequences = ROWS, .context = 48, .prefill_chunk = 48, .threads = 1};
     rig_options gpu = on_gpu(cpu);
     static row_choice got[ROWS], wanted[ROWS];
-    need_device();
     for (int on = 0; on < 2; on++) {
         big_model big;
         rig r;
@@ -263,7 +257,6 @@ static void test_bad_steps(void **state)
     const int32_t ids[2] = {5, 6}, far[1] = {100000};
     rig r;
     rig_options o = on_gpu(plain);
-    need_device();
     o.sequences = 2;
     rig_open(&r, tiny[1].model, &o);
     rig_begin(&s, &r);
@@ -291,7 +284,6 @@ static void test_shrinking_keeps_what_kv_holds(void **state)
     const float *wanted = g.logits + (uint64_t)(g.count - 1) * g.vocab;
     static rig_step s;
     rig r;
-    need_device();
     rig_open(&r, tiny[1].model, &o);
     (void)rig_last_logits(&r, 2, g.ids, g.count - 1, 16);
     assert_ok(ofl_device_memory_get(r.device, &before));
@@ -301,7 +293,9 @@ static void test_shrinking_keeps_what_kv_holds(void **state)
     rig_begin(&s, &r);
     rig_add(&s, 2, g.count - 1, g.ids + g.count - 1, 1, true);
     assert_true(rig_distance(rig_run(&s), wanted, g.vocab) < 1e-5);
+    unsigned long handles = fake_calls != NULL ? fake_calls("cublasCreate") : 0;
     assert_app(forward_shrink(r.f, 10, 4, r.settings.kv_capacity_tokens / 8 * 7));
+    if (fake_calls != NULL) assert_int_equal(fake_calls("cublasCreate"), handles); /* none is made when memory is short */
     assert_true(rig_distance(rig_last_logits(&r, 1, g.ids, g.count, 10), wanted, g.vocab) < 1e-5);
     rig_close(&r);
     free(g.file);
@@ -313,7 +307,6 @@ static void test_measure(void **state)
     ofl_model *model = NULL;
     ofl_device *device = NULL;
     ofl_memory_info memory = {.struct_size = sizeof memory};
-    need_device();
     assert_ok(ofl_model_open(tiny[1].model, &model));
     assert_ok(ofl_device_open("cuda:0", &device));
     ofl_compute_figures f = {.struct_size = sizeof f};
@@ -327,6 +320,31 @@ static void test_measure(void **state)
     assert_int_equal(memory.pinned_bytes, 0);
     ofl_device_close(device);
     ofl_model_destroy(model);
+}
+
+static uint64_t measuring_takes(const ofl_model *model, uint64_t memory_bytes)
+{
+    ofl_device *device = NULL;
+    ofl_memory_info memory = {.struct_size = sizeof memory};
+    ofl_compute_figures f = {.struct_size = sizeof f};
+    assert_ok(ofl_device_open("cuda:0", &device));
+    const forward_measure_job job = {.model = model, .device = device, .compute_type = OFL_COMPUTE_BF16, .kv_type = OFL_KV_F16,
+                                     .max_tokens = 8, .max_rows = 8, .memory_bytes = memory_bytes, .drawn_share = 0.5};
+    assert_app(forward_measure(&job, &f));
+    assert_ok(ofl_device_memory_get(device, &memory));
+    ofl_device_close(device);
+    return memory.peak_bytes;
+}
+
+static void test_measuring_keeps_to_what_it_may_take(void **state)
+{
+    (void)state;
+    big_model big;
+    ofl_model *model = build_big(&big);
+    uint64_t all = measuring_takes(model, 0), capped = measuring_takes(model, 1 << 20);
+    assert_true(capped < all);
+    ofl_model_destroy(model);
+    free_big(&big);
 }
 
 /* Opens engine and forward pass, runs two steps and closes both. */
@@ -357,7 +375,6 @@ static void test_every_call_may_fail(void **state)
         .compute_type = OFL_COMPUTE_BF16, .kv_type = OFL_KV_F16, .sequences = 2, .context = 32, .prefill_chunk = 16, .streamed = 0.5});
     big_model big;
     rig r;
-    need_device();
     const char *spec = getenv("OFLOAD_FAKECUDA_SPEC");
     if (fake_live == NULL || spec == NULL || strstr(spec, "virtual") != NULL) skip(); /* once is enough */
     rig_open_model(&r, build_big(&big), &o);
@@ -388,6 +405,39 @@ static void test_every_call_may_fail(void **state)
     free_big(&big);
 }
 
+/* What the caller can do about a failure: CALL:N:CODE of a step, and what the step says. */
+static void test_what_a_failure_means(void **state)
+{
+    (void)state;
+    static const struct { const char *failure; ofl_status status; } cases[] = {
+        {"cublasGemmEx:3:14", OFL_ERROR_RUNTIME},
+        {"cublasGemmEx:3:13", OFL_ERROR_RUNTIME},            /* its execution failed, and the runtime knows of nothing */
+        {"cublasGemmEx:3:700", OFL_ERROR_DEVICE_LOST},       /* the wait knows better than the queueing */
+        {"cudaLaunchHostFunc:5:2", OFL_ERROR_DEVICE_MEMORY}, /* a kernel or a product */
+        {"cudaLaunchHostFunc:6:2", OFL_ERROR_DEVICE_MEMORY},
+        {"cudaLaunchHostFunc:7:719", OFL_ERROR_DEVICE_LOST},
+        {"cudaEventElapsedTime:1:719", OFL_ERROR_DEVICE_LOST},
+        {"cudaEventSynchronize:1:700", OFL_ERROR_DEVICE_LOST}};
+    rig_options o = on_gpu((rig_options){
+        .compute_type = OFL_COMPUTE_F32, .kv_type = OFL_KV_F16, .sequences = 2, .context = 32, .prefill_chunk = 16, .streamed = 0.5});
+    if (fake_live == NULL) skip();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        static rig_step s;
+        const int32_t id = 5;
+        big_model big;
+        rig r;
+        rig_open_model(&r, build_big(&big), &o);
+        rig_begin(&s, &r);
+        rig_add(&s, 0, 0, &id, 1, true);
+        assert_int_equal(setenv("OFLOAD_FAKECUDA_FAIL", cases[i].failure, 1), 0);
+        ofl_status status = forward_step(r.f, &s.step, s.tokens, 0, NULL);
+        assert_int_equal(unsetenv("OFLOAD_FAKECUDA_FAIL"), 0);
+        if (status != cases[i].status) fail_msg("%s: %s: %s", cases[i].failure, ofl_status_name(status), app_error());
+        rig_close(&r);
+        free_big(&big);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_reference_logits),
     cmocka_unit_test(test_every_type_wherever_weights_are),
@@ -397,7 +447,16 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_bad_steps),
     cmocka_unit_test(test_shrinking_keeps_what_kv_holds),
     cmocka_unit_test(test_measure),
+    cmocka_unit_test(test_measuring_keeps_to_what_it_may_take),
     cmocka_unit_test(test_every_call_may_fail),
+    cmocka_unit_test(test_what_a_failure_means),
 };
 
-TEST_MAIN(tests)
+int main(void)
+{
+    if (!open_device()) {
+        (void)printf("skipped: %s\n", ofl_error_message());
+        return getenv("OFLOAD_TEST_DEVICE_NEEDED") != NULL ? 1 : 77;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL) == 0 ? 0 : 1;
+}

@@ -99,7 +99,7 @@ if [ -n "$standin" ]; then
     OFLOAD_FAKECUDA_FAIL="cublasGemmEx:40:14" on_gpu 1 "cublasGemmEx failed" $model --output gpu.jsonl
     OFLOAD_FAKECUDA_FAIL="cublasGemmEx:200:14" on_gpu 1 "cublasGemmEx failed" $model --output gpu.jsonl --plan parts.json
     OFLOAD_FAKECUDA_FAIL="cublasCreate:1:3" on_gpu 1 "no memory for the library" $model --output gpu.jsonl --plan parts.json
-    OFLOAD_FAKECUDA_FAIL="cudaStreamSynchronize:3:700" on_gpu 1 "ofload-batch:" $model --output gpu.jsonl --plan parts.json
+    OFLOAD_FAKECUDA_FAIL="cudaEventSynchronize:3:700" on_gpu 1 "ofload-batch:" $model --output gpu.jsonl --plan parts.json
 fi
 
 # ---- weights that are no numbers: error lines, on both ----

@@ -157,6 +157,22 @@ static int close_case(void **state)
     return 0;
 }
 
+/* A draw never falls on an id that is not among the candidates, should sums ever differ in their last place. */
+static void test_ties(void **state)
+{
+    (void)state;
+    static const float logits[] = {1, 3, 2, 3, NAN, 3, -1};
+    static sample_shared shared;
+    body_watch watch = {false, false};
+    body_group g = {0, false, &watch};
+    const sample_row row = {logits, 7, 3, 1};
+    assert_int_equal(tie_at(g, &shared, &row, key_of(3), 1), 1);
+    assert_int_equal(tie_at(g, &shared, &row, key_of(3), 3), 5);
+    assert_int_equal(tie_at(g, &shared, &row, key_of(3), 4), 5);
+    assert_int_equal(draw_ordered(g, &shared, &row, (uint64_t)SAMPLE_ONE * 3 - 1), 5);
+    assert_int_equal(draw_ordered(g, &shared, &row, (uint64_t)SAMPLE_ONE * 100), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -164,6 +180,7 @@ int main(void)
         cmocka_unit_test(test_gate),      cmocka_unit_test(test_add),       cmocka_unit_test(test_attention),
         cmocka_unit_test(test_sample),    cmocka_unit_test(test_known_types), cmocka_unit_test(test_bad_launches),
         cmocka_unit_test(test_steps_beyond_their_limits), cmocka_unit_test(test_contexts_are_cut_while_there_is_room),
+        cmocka_unit_test(test_ties),
     };
     return cmocka_run_group_tests(tests, open_case, close_case) == 0 ? 0 : 1;
 }

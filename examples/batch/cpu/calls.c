@@ -6,13 +6,14 @@
 
 #include "common/app_error.h"
 
-enum { UNITS = 32, COLUMNS = 512, ROWS = 128, STEPS = 7 };
+enum { UNITS = 32, UNITS_LEAST = 4 /* two of each kind */, COLUMNS = 512, ROWS = 128, STEPS = 7 };
 #define PAUSE_LEAST 50e-6 /* as if something were computed, so that copies are there when they are wanted */
 #define PAUSE_MOST 5e-3
 #define ALL_BYTES 1e9 /* more than all units need */
 
 typedef struct calling {
     ofl_device *device;
+    int32_t units;
     void *data; /* behind every matrix */
     ofl_model *model;
     ofl_machine *machine;
@@ -27,12 +28,12 @@ static double now(const calling *c) { return (double)ofl_device_now_ns(c->device
 
 static ofl_status make_model(calling *c)
 {
-    const ofl_model_shape shape = {.struct_size = sizeof shape, .block_count = UNITS, .hidden_size = COLUMNS, .head_count = 8,
+    const ofl_model_shape shape = {.struct_size = sizeof shape, .block_count = (uint32_t)c->units, .hidden_size = COLUMNS, .head_count = 8,
                                    .head_count_kv = 1, .head_dim_k = 64, .head_dim_v = 64, .ffn_size = ROWS, .vocab_size = 16,
                                    .trained_context_tokens = 16};
     ofl_model_builder *builder = NULL;
     ofl_status status = ofl_model_builder_create("calls", "llama", &shape, &builder);
-    for (int32_t i = 0; i < UNITS && status == OFL_OK; i++) {
+    for (int32_t i = 0; i < c->units && status == OFL_OK; i++) {
         char name[24];
         (void)snprintf(name, sizeof name, "block.%d", i);
         const ofl_tensor_source source = {
@@ -98,7 +99,7 @@ static ofl_status call_steps(calling *c)
     double waited = 0;
     ofl_status status = OFL_OK;
     for (int step = 0; step < STEPS && status == OFL_OK; step++) {
-        for (uint32_t i = 0; i < UNITS && status == OFL_OK; i++) status = call_unit(c, i, &waited);
+        for (uint32_t i = 0; i < (uint32_t)c->units && status == OFL_OK; i++) status = call_unit(c, i, &waited);
         if (status == OFL_OK) status = ofl_engine_step_end(c->engine);
         if (step > 0) continue;
         c->pause = fmin(fmax(2 * waited, PAUSE_LEAST), PAUSE_MOST);
@@ -130,6 +131,30 @@ static ofl_status run(calling *c)
     return status == OFL_OK ? OFL_OK : app_forward(status);
 }
 
+static void close_all(calling *c)
+{
+    ofl_engine_close(c->engine);
+    ofl_plan_destroy(c->plan);
+    ofl_machine_destroy(c->machine);
+    ofl_model_destroy(c->model);
+    free(c->data);
+    *c = (calling){.device = c->device, .units = c->units};
+}
+
+/* With fewer units where the device has no memory for them all; where it has none for the fewest, the times stay 0: it is told elsewhere. */
+static ofl_status run_where_it_fits(calling *c)
+{
+    ofl_status status = run(c);
+    while (status == OFL_ERROR_DEVICE_MEMORY && c->units > UNITS_LEAST) {
+        close_all(c);
+        c->units /= 2;
+        status = run(c);
+    }
+    if (status != OFL_ERROR_DEVICE_MEMORY) return status;
+    c->counts[0] = c->counts[1] = 0;
+    return OFL_OK;
+}
+
 ofl_status calls_measure(ofl_device *device, double *per_unit_out, double *per_piece_out)
 {
     ofl_device_info info = {.struct_size = sizeof info};
@@ -137,19 +162,15 @@ ofl_status calls_measure(ofl_device *device, double *per_unit_out, double *per_p
     *per_unit_out = *per_piece_out = 0;
     if (c == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "measuring: out of host memory; free some");
     c->device = device;
+    c->units = UNITS;
     ofl_status status = ofl_device_info_get(device, &info);
     if (status != OFL_OK) status = app_forward(status);
-    else if (!info.virtual_clock) status = run(c);
-    if (status == OFL_ERROR_DEVICE_MEMORY) c->counts[0] = c->counts[1] = 0, status = OFL_OK; /* so little that it will be told elsewhere */
+    else if (!info.virtual_clock) status = run_where_it_fits(c);
     if (status == OFL_OK) {
         *per_unit_out = median(c, 0);
         *per_piece_out = fmax(0, median(c, 1) - *per_unit_out);
     }
-    ofl_engine_close(c->engine);
-    ofl_plan_destroy(c->plan);
-    ofl_machine_destroy(c->machine);
-    ofl_model_destroy(c->model);
-    free(c->data);
+    close_all(c);
     free(c);
     return status;
 }

@@ -2,9 +2,12 @@
 
 #include <string.h>
 
+#include "batch/cuda/device_current.h"
 #include "batch/step_check.h"
 #include "batch/supports.h"
 #include "common/app_error.h"
+
+_Static_assert(KERNEL_TOPS_MOST == LOGPROBS_MAX_TOP, "the kernels list as many candidates as a request may ask for");
 
 static const void *table_of(const cuda_forward *f, uint64_t offset) { return f->room.step + offset; }
 
@@ -334,6 +337,7 @@ static ofl_status cuda_step(forward *base, const ofl_step *given, const int32_t 
     cuda_run s = {.f = f, .tokens = given->shape.tokens};
     bool tops = false;
     ofl_status status = check(f, given, ids);
+    if (status == OFL_OK) status = device_enter(f->ordinal);
     if (status == OFL_OK) status = fill(&s, given, ids, rows, &tops);
     if (status != OFL_OK) return status;
     uint64_t before = ofl_device_now_ns(f->device);
@@ -342,7 +346,7 @@ static ofl_status cuda_step(forward *base, const ofl_step *given, const int32_t 
     status = queue(&s, usable, rows != NULL && s.rows > 0, tops);
     if (status != OFL_OK) weights_abandon(f->walk);
     ofl_status waited = ofl_stream_wait(f->device, f->stream); /* after a failure too: what is queued reads the exchange */
-    if (status == OFL_OK && waited != OFL_OK) status = app_forward(waited);
+    if (waited == OFL_ERROR_DEVICE_LOST || (status == OFL_OK && waited != OFL_OK)) status = app_forward(waited);
     if (status == OFL_OK) status = marks_read(f->marks, &f->times.wait);
     if (status != OFL_OK) return status;
     f->times.step = (double)(ofl_device_now_ns(f->device) - before) * 1e-9;

@@ -8,7 +8,14 @@
  *
  * No CUDA graphs: some 30 launches a block of 5 µs each are 4 ms for 28 blocks, and they are queued while the device works on what was
  * queued before: for a model that is streamed a block takes 10 ms and more. Streamed parts lie elsewhere in each step, so their products
- * could be no part of a graph anyway. */
+ * could be no part of a graph anyway. A small model that is resident as a whole may well wait for its launches, and a graph could help it:
+ * not measured, and it is not what this driver is for.
+ *
+ * Bits: on a GPU they may differ between plans in the last places. cuBLAS chooses how a product is computed, and with it the order of its
+ * sums, by the number of rows and by the workspace; a plan cuts matrices where it streams them, expands as many rows at a time as there is
+ * room for, and may carry another workspace. Products of a fixed number of rows would not settle it: the last rows of a part are fewer.
+ * The same plan gives the same bits each time. All else, kernels and the order in which they run, is the same whatever the placement; over
+ * the stand-in, whose products do not look at the number of rows, tests hold it to the bit. */
 #ifndef OFLOAD_BATCH_FORWARD_CUDA_H
 #define OFLOAD_BATCH_FORWARD_CUDA_H
 
@@ -64,6 +71,7 @@ typedef struct cuda_forward {
     gemm *products;
     weights *walk;
     marks *marks;
+    int ordinal;                       /* the runtime's number of the device */
     const void **token_rows;           /* host: where the step's embedding rows are */
     float *host_logits;                /* made when asked for */
     uint32_t rows;                     /* of logits, in the last step */

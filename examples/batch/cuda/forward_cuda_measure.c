@@ -6,7 +6,7 @@
 #include "batch/held_model.h"
 #include "common/app_error.h"
 
-#define MOST_BYTES (UINT64_C(256) << 20)   /* of blocks, and of the head: more than a GPU's caches hold; no more than an eighth of what is free */
+#define MOST_BYTES (UINT64_C(256) << 20)   /* of blocks, and of the head: more than a GPU's caches hold; no more than an eighth of what there is */
 #define HEAD_ELEMENTS (UINT64_C(32) << 20)
 #define CHUNK_BYTES (UINT64_C(1) << 20)    /* filled at a time */
 
@@ -14,12 +14,14 @@ typedef struct bench {
     cuda_forward f;
     held_model held;
     void *weights; /* device */
+    double drawn_share;
     ofl_compute_run last; /* what the step's tables say */
     ofl_step step;
     cuda_run run;
 } bench;
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t round_up(uint64_t bytes) { return (bytes + OFL_ALIGNMENT_BYTES - 1) / OFL_ALIGNMENT_BYTES * OFL_ALIGNMENT_BYTES; }
 
 static ofl_status copy(const cuda_forward *f, void *to, const void *from, uint64_t bytes)
@@ -114,6 +116,7 @@ static ofl_status set_up(bench *b)
     return status == OFL_OK ? enliven(b) : status;
 }
 
+/* From here on the device is current for this thread, as kernels need it: ofl_stream_create makes it so. */
 static ofl_status prepare(bench *b, const forward_measure_job *job)
 {
     cuda_forward *f = &b->f;
@@ -122,7 +125,9 @@ static ofl_status prepare(bench *b, const forward_measure_job *job)
     f->device = job->device;
     if (ofl_device_memory_get(job->device, &memory) != OFL_OK || ofl_stream_create(job->device, &f->stream) != OFL_OK)
         return app_forward(ofl_diagnostic_get()->status);
-    uint64_t most = memory.free_bytes / 8 < MOST_BYTES ? memory.free_bytes / 8 : MOST_BYTES;
+    uint64_t room = job->memory_bytes != 0 ? smaller(memory.free_bytes, job->memory_bytes) : memory.free_bytes;
+    uint64_t most = smaller(room / 8, MOST_BYTES);
+    b->drawn_share = job->drawn_share;
     const held_size size = {.block_bytes = most, .head_bytes = most, .head_elements = HEAD_ELEMENTS, .head_rows = 1};
     ofl_status status = held_open(job, &size, &b->held);
     if (status != OFL_OK) return status;
@@ -133,14 +138,22 @@ static ofl_status prepare(bench *b, const forward_measure_job *job)
     return status == OFL_OK ? set_up(b) : status;
 }
 
+/* So many of the rows' tokens are drawn, the others greedy. */
+static void fill_draws(const bench *b, uint32_t rows)
+{
+    kernel_draw *to = (void *)(b->f.exchange.host + b->f.exchange.draws);
+    for (uint32_t i = 0; i < rows; i++)
+        to[i] = (kernel_draw){.temperature = i < b->drawn_share * rows ? 1 : 0, .top_p = 1, .random = 0.5};
+}
+
 /* The tables of another run than the last: nothing that is queued reads them now, since each run is waited for before the next other one. */
 static ofl_status fill(bench *b, const ofl_compute_run *run)
 {
     cuda_forward *f = &b->f;
     ofl_status status = kernel_step_fill(&f->limits, &f->layout, &b->step, f->exchange.host);
     const kernel_counts *counts = (const void *)(f->exchange.host + f->layout.counts);
-    memset(f->exchange.host + f->exchange.draws, 0, f->exchange.frequencies - f->exchange.draws); /* greedy */
     b->run = (cuda_run){.f = f, .tokens = run->tokens, .rows = counts->rows, .parts = counts->parts, .merges = counts->merges};
+    if (status == OFL_OK) fill_draws(b, counts->rows);
     if (status == OFL_OK) status = cuda_upload(f);
     if (status == OFL_OK) status = cuda_rope(&b->run);
     b->last = *run;

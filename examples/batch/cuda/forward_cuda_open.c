@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "batch/cuda/device_current.h"
 #include "batch/cuda/forward_cuda.h"
 #include "batch/supports.h"
 #include "common/app_error.h"
@@ -241,7 +242,8 @@ static ofl_status open_parts(cuda_forward *f, const ofl_plan *plan)
     if (status == OFL_OK) status = ofl_plan_budget_get(plan, &f->budget);
     if (status == OFL_OK) status = ofl_stream_create(f->device, &f->stream);
     if (status != OFL_OK) return app_forward(status);
-    status = forward_supports(f->model);
+    status = device_current(&f->ordinal); /* just made so by ofl_stream_create */
+    if (status == OFL_OK) status = forward_supports(f->model);
     if (status != OFL_OK) return status;
     cuda_derive(f);
     status = rope_open(&f->turns, f->model, &f->shape);
@@ -311,12 +313,10 @@ ofl_status cuda_shrink(forward *base, uint32_t tokens_per_step, uint32_t logits_
     if (status != OFL_OK) return app_forward(status);
     b->activation_bytes = hidden + b->logits_bytes + b->workspace_bytes;
     f->settings.tokens_per_step_cap = tokens_per_step;
-    gemm_close(f->products);
-    f->products = NULL;
     cuda_free(f, &f->activations);
     if (kv_bytes < (uint64_t)f->cache.block_count * f->cache.block_bytes) status = shrink_kv(f, kv_bytes);
     if (status == OFL_OK && ofl_device_alloc(f->device, b->activation_bytes, &f->activations) != OFL_OK)
         status = app_forward(ofl_diagnostic_get()->status);
     if (status == OFL_OK) status = cuda_lay_out(f);
-    return status == OFL_OK ? open_products(f) : status;
+    return status == OFL_OK ? gemm_use(f->products, f->room.gemm_workspace, f->room.gemm_bytes) : status;
 }

@@ -22,8 +22,11 @@ typedef struct gemm_product {
     bool add;            /* adds to outputs instead of setting them */
 } gemm_product;
 
-/* workspace: device memory, 256-byte aligned, borrowed; the stream's device is current. OFL_ERROR_UNSUPPORTED, _HOST_MEMORY, _RUNTIME. */
+/* workspace: device memory, 256-byte aligned, borrowed; the stream's device is current. OFL_ERROR_UNSUPPORTED, _HOST_MEMORY,
+ * _DEVICE_MEMORY, _DEVICE_LOST, _RUNTIME. */
 ofl_status gemm_open(ofl_stream *stream, ofl_compute_type type, void *workspace, uint64_t workspace_bytes, gemm **out);
+/* Another workspace from now on; nothing is queued in the stream. Takes no memory of the library's own. */
+ofl_status gemm_use(gemm *g, void *workspace, uint64_t workspace_bytes);
 void gemm_close(gemm *g);
 ofl_status gemm_run(gemm *g, const gemm_product *p);
 

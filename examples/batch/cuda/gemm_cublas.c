@@ -8,6 +8,7 @@
 
 #include <cublas_v2.h>
 
+#include "batch/cuda/cuda_status.h"
 #include "batch/cuda/gemm.h"
 #include "common/app_error.h"
 
@@ -78,7 +79,10 @@ static ofl_status check(cublasStatus_t status, const char *call)
     if (status == CUBLAS_STATUS_SUCCESS) return OFL_OK;
     if (status == CUBLAS_STATUS_ALLOC_FAILED)
         return app_fail(OFL_ERROR_DEVICE_MEMORY, "products on the GPU: %s: no memory for the library itself; leave more headroom", call);
-    return app_fail(OFL_ERROR_RUNTIME, "products on the GPU: %s failed with status %d", call, (int)status);
+    cudaError_t error = status == CUBLAS_STATUS_EXECUTION_FAILED ? cudaPeekAtLastError() : cudaSuccess;
+    if (error == cudaSuccess) return app_fail(OFL_ERROR_RUNTIME, "products on the GPU: %s failed with status %d", call, (int)status);
+    (void)cudaGetLastError();
+    return app_fail(cuda_status(error), "products on the GPU: %s: %s (%s)", call, cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
 ofl_status gemm_open(ofl_stream *stream, ofl_compute_type type, void *workspace, uint64_t workspace_bytes, gemm **out)
@@ -89,11 +93,15 @@ ofl_status gemm_open(ofl_stream *stream, ofl_compute_type type, void *workspace,
     ofl_status status = get_library(&g->library);
     if (status == OFL_OK) status = check(g->library->create(&g->handle), "cublasCreate");
     if (status == OFL_OK) status = check(g->library->set_stream(g->handle, (cudaStream_t)(void *)stream), "cublasSetStream");
-    /* After the stream: choosing one puts the library's own workspace back. */
-    if (status == OFL_OK) status = check(g->library->set_workspace(g->handle, workspace, (size_t)workspace_bytes), "cublasSetWorkspace");
+    if (status == OFL_OK) status = gemm_use(g, workspace, workspace_bytes); /* after the stream: choosing one puts the library's own back */
     if (status == OFL_OK) *out = g;
     else gemm_close(g);
     return status;
+}
+
+ofl_status gemm_use(gemm *g, void *workspace, uint64_t workspace_bytes)
+{
+    return check(g->library->set_workspace(g->handle, workspace, (size_t)workspace_bytes), "cublasSetWorkspace");
 }
 
 void gemm_close(gemm *g)

@@ -1,6 +1,7 @@
 /* The kernels on a GPU: each is its body. */
 #include <cuda_runtime.h>
 
+#include "batch/cuda/cuda_status.h"
 #include "batch/cuda/kernel_launch.h"
 
 extern "C" {
@@ -34,6 +35,6 @@ extern "C" ofl_status kernel_queue(ofl_stream *stream, const kernel_launch *laun
                                          reinterpret_cast<cudaStream_t>(stream));
     if (error == cudaSuccess) return OFL_OK;
     (void)cudaGetLastError();
-    return app_fail(OFL_ERROR_RUNTIME, "kernel %s: %u workgroups of %u threads: %s (%s)", kernel->name, launch->blocks, kernel->threads,
+    return app_fail(cuda_status(error), "kernel %s: %u workgroups of %u threads: %s (%s)", kernel->name, launch->blocks, kernel->threads,
                     cudaGetErrorString(error), cudaGetErrorName(error));
 }

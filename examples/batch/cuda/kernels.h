@@ -8,12 +8,13 @@
  * The args themselves are copied by the call. What changes from step to step is read from device memory when the kernel runs: launch with
  * the largest sizes, and let `live` say how many there are this time.
  *     rows, tokens, parts   how many at most: the grid
- *     live                  where their number is, in device memory; NULL: all of them
+ *     live                  where their number is, in device memory; NULL: all of them. For graphs, as the tests capture and replay them: the
+ *                           driver queues each step anew and leaves it NULL
  * Strides are in elements of the array they belong to, from one row to the next. Matrices are rows of contiguous elements.
  *
  * Threads: as the stream's. The stream's device must be current for the calling thread (cudaSetDevice).
- * OFL_ERROR_ARGUMENT: sizes that no grid holds; OFL_ERROR_UNSUPPORTED: a type that the kernel does not know; OFL_ERROR_RUNTIME: the launch
- * failed. What goes wrong in a kernel shows when the stream is waited for. 0 rows at most: nothing is queued. */
+ * OFL_ERROR_ARGUMENT: sizes that no grid holds; OFL_ERROR_UNSUPPORTED: a type that the kernel does not know; OFL_ERROR_DEVICE_MEMORY,
+ * _DEVICE_LOST, _RUNTIME: the launch failed. What goes wrong in a kernel shows when the stream is waited for. 0 rows at most: nothing is queued. */
 #ifndef OFLOAD_BATCH_CUDA_KERNELS_H
 #define OFLOAD_BATCH_CUDA_KERNELS_H
 

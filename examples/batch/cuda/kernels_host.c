@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "batch/cuda/cuda_status.h"
 #include "batch/cuda/kernel_launch.h"
 #include "common/app_error.h"
 
@@ -26,7 +27,7 @@ static void run_once(void *context)
 static ofl_status refused(cudaError_t error)
 {
     (void)cudaGetLastError();
-    return app_fail(OFL_ERROR_RUNTIME, "kernel on the host: %s (%s)", cudaGetErrorString(error), cudaGetErrorName(error));
+    return app_fail(cuda_status(error), "kernel on the host: %s (%s)", cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
 static void keep(queued *what)

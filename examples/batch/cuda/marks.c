@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "batch/cuda/cuda_status.h"
 #include "common/app_error.h"
 
 struct marks {
@@ -16,7 +17,7 @@ struct marks {
 static ofl_status check(cudaError_t error, const char *call)
 {
     if (error == cudaSuccess) return OFL_OK;
-    return app_fail(OFL_ERROR_RUNTIME, "times of a step: %s: %s", call, cudaGetErrorString(error));
+    return app_fail(cuda_status(error), "times of a step: %s: %s", call, cudaGetErrorString(error));
 }
 
 ofl_status marks_open(ofl_stream *stream, uint32_t most, marks **out)

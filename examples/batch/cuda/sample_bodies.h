@@ -211,14 +211,23 @@ BODY sample_prefix take_weight(body_group g, sample_shared *s, const sample_row 
     return prefix;
 }
 
-/* The id at which the weights, in the order of the candidates, exceed `left`, which is below their sum. */
+/* The nth id (from 1) of those whose logit has this key; the last one where there are fewer. 0 if there is none. */
+BODY uint32_t tie_at(body_group g, sample_shared *s, const sample_row *row, uint32_t key, uint64_t nth)
+{
+    const sample_search ties = {SAMPLE_TIES, key};
+    uint64_t count = measure_from(g, s, row, &ties, 0);
+    return count == 0 ? 0 : row->usable - 1 - search_key(g, s, row, &ties, nth < count ? nth : count).key;
+}
+
+/* The id at which the weights, in the order of the candidates, exceed `left`, which is below their sum. The sum is another pass's: should the
+ * compiler round a weight otherwise there, the id is still one of the candidates. */
 BODY uint32_t draw_ordered(body_group g, sample_shared *s, const sample_row *row, uint64_t left)
 {
     const sample_search weight = {SAMPLE_WEIGHT, 0};
     sample_found found = search_key(g, s, row, &weight, left + 1);
     uint64_t each = weight_of(logit_of(found.key), row->best, row->temperature);
-    const sample_search ties = {SAMPLE_TIES, found.key};
-    return row->usable - 1 - search_key(g, s, row, &ties, (left - found.above) / each + 1).key;
+    if (each == 0) return ranked_id(next_rank(g, s, row, UINT64_MAX)); /* beyond them all: the likeliest */
+    return tie_at(g, s, row, found.key, (left - found.above) / each + 1);
 }
 
 /* ⌈share × total⌉, at least 1. */
