@@ -127,8 +127,8 @@ static ofl_status plan(running *r)
     if (r->settings->clock) model_compute(r);
     else status = measure_compute(r, &w);
     if (status != OFL_OK) return status;
-    ofl_compute_use(&r->figures, &w);
-    return plan_share(r, &w);
+    status = ofl_compute_use(&r->figures, &w);
+    return status == OFL_OK ? plan_share(r, &w) : app_forward(status);
 }
 
 static ofl_status open_device(running *r)

@@ -50,7 +50,7 @@ static void test_the_planner_is_told(void **state)
     (void)state;
     ofl_compute_figures figures = {.struct_size = sizeof figures, .host_seconds_per_unit = 1e-6, .host_seconds_per_piece = 9e-6};
     ofl_workload work = {.struct_size = sizeof work};
-    ofl_compute_use(&figures, &work);
+    assert_ok(ofl_compute_use(&figures, &work));
     assert_true(work.host_seconds_per_unit == 1e-6 && work.host_seconds_per_piece == 9e-6);
 }
 

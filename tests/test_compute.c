@@ -96,7 +96,7 @@ static ofl_plan *plan_from(const ofl_compute_figures *figures, const ofl_model *
     ofl_plan *plan;
     ofl_workload w = {.struct_size = sizeof w, .context_tokens = CONTEXT, .sequences = SEQUENCES, .prefill_chunk_tokens = 16,
                       .cut = OFL_CUT_BYTES, .part_bytes = 96 * 1024, .force_headroom = 1, .compute_type = OFL_COMPUTE_F32, .host_seconds_per_row = 4e-5};
-    ofl_compute_use(figures, &w);
+    assert_ok(ofl_compute_use(figures, &w));
     assert_ok(ofl_machine_create("simulated", &machine));
     assert_ok(ofl_machine_set(machine, OFL_FIGURE_VRAM, (double)vram, OFL_SOURCE_GIVEN));
     assert_ok(ofl_machine_set(machine, OFL_FIGURE_LINK, link, OFL_SOURCE_GIVEN));

@@ -3,6 +3,7 @@
 #include "support/engine_fixture.h"
 
 #include "base/base.h"
+#include "engine/internal.h"
 
 enum { STEPS = 5, CHECKS = 8192 };
 
@@ -167,6 +168,44 @@ static void test_held_until_the_step_ends(void **state)
     fixture_model_close(&model);
 }
 
+/* Released by hand in the middle of a tensor: its room may be another's by now, so it is acquired anew. */
+static void test_released_in_the_middle(void **state)
+{
+    (void)state;
+    fixture_model model;
+    fixture_model_open(&model, 0);
+    walk_open(&model, 0, 1024 * 1024, false);
+    uint32_t q, k;
+    ofl_view_slice rows = {0};
+    assert_ok(ofl_model_tensor_find(model.model, 1, OFL_ROLE_ATTN_Q, &q));
+    assert_ok(ofl_model_tensor_find(model.model, 1, OFL_ROLE_ATTN_K, &k));
+    assert_ok(ofl_engine_tensor_next(w.f.engine, q, NULL, &rows));
+    assert_int_equal(stats_now().acquires, 1);
+    assert_ok(ofl_engine_release(w.f.engine, w.f.engine->walked, NULL));
+    use(k); /* of the same unit */
+    assert_int_equal(stats_now().acquires, 2);
+    assert_ok(ofl_engine_step_end(w.f.engine));
+    walk_close();
+    fixture_model_close(&model);
+}
+
+/* An engine whose copies failed gives nothing, not even what stays on the device. */
+static void test_broken(void **state)
+{
+    (void)state;
+    fixture_model model;
+    fixture_model_open(&model, 0);
+    walk_open(&model, 0, 128 * 1024, false);
+    ofl_view_slice rows = {0};
+    uint32_t norm;
+    assert_ok(ofl_model_tensor_find(model.model, 4, OFL_ROLE_ATTN_NORM, &norm));
+    w.f.engine->broken = OFL_ERROR_RUNTIME;
+    assert_status(ofl_engine_tensor_next(w.f.engine, norm, NULL, &rows), OFL_ERROR_RUNTIME);
+    assert_null(rows.data);
+    walk_close();
+    fixture_model_close(&model);
+}
+
 static void test_wrong_calls(void **state)
 {
     (void)state;
@@ -189,5 +228,6 @@ static void test_wrong_calls(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_every_row_once),       cmocka_unit_test(test_what_moves_nothing), cmocka_unit_test(test_any_order),
     cmocka_unit_test(test_held_until_the_step_ends), cmocka_unit_test(test_wrong_calls),
+    cmocka_unit_test(test_released_in_the_middle),  cmocka_unit_test(test_broken),
 };
 TEST_MAIN(tests)

@@ -18,7 +18,7 @@ check lib/device "$libc|$threads|signal\.h>|sys/prctl\.h>|ofload/(device|status)
 check lib/machine "$libc|$threads|cjson/cJSON\.h>|sys/sysinfo\.h>|ofload/(machine|device|status)\.h>" 'base/|machine/'
 check lib/plan   "$libc|cjson/cJSON\.h>|ofload/(plan|machine|model|status)\.h>" 'base/|plan/'
 check lib/compute "$libc|ofload/(compute|plan|device|status)\.h>" 'base/'
-check lib/engine "$libc|$threads|ofload/(engine|plan|device|model|status)\.h>" 'base/|engine/|plan/ring\.h'
+check lib/engine "$libc|$threads|ofload/(engine|plan|device|model|status)\.h>" 'base/|engine/|plan/(ring|copies)\.h'
 check lib/front  "$libc|ofload/(front|plan|status)\.h>" 'base/|front/'
 
 grep -rnE '\b(printf|fprintf|puts|perror|exit|abort|_exit) *\(' "$root"/lib --include=*.c --include=*.h | grep -vE 'f?printf, [0-9]|snprintf|__format__' &&

@@ -97,6 +97,33 @@ static void test_tied(void **state)
     ofl_model_destroy(model);
 }
 
+/* What the shape says of the tie has to be so, and one address is one matrix. */
+static void test_ties_that_are_none(void **state)
+{
+    (void)state;
+    enum { HEAD = OFL_COUNT_OF(all) - 1 };
+    ofl_stack stacks[OFL_COUNT_OF(all)];
+    ofl_model_shape shape = shape_of(BLOCKS);
+    ofl_model *model = NULL;
+    shape.tied_output = 1;
+    assert_status(ofl_model_from_stacks("bad", &shape, all, OFL_COUNT_OF(all), &model), OFL_ERROR_ARGUMENT); /* a head of its own */
+    assert_non_null(strstr(ofl_error_message(), "tied_output"));
+    assert_status(ofl_model_from_stacks("bad", &shape, all, HEAD, &model), OFL_ERROR_ARGUMENT); /* none */
+    memcpy(stacks, all, sizeof all);
+    stacks[HEAD].data = embedding;
+    assert_ok(ofl_model_from_stacks("good", &shape, stacks, OFL_COUNT_OF(all), &model));
+    ofl_model_destroy(model);
+    for (int i = 0; i < 6; i++) {
+        shape.tied_output = (uint32_t)i / 3;
+        stacks[HEAD] = (ofl_stack){OFL_ROLE_OUTPUT, OFL_DTYPE_F32, embedding, VOCAB, HIDDEN, 0};
+        if (i % 3 == 0) stacks[HEAD].rows--;
+        if (i % 3 == 1) stacks[HEAD].columns /= 2;
+        if (i % 3 == 2) stacks[HEAD].dtype = OFL_DTYPE_BF16;
+        assert_status(ofl_model_from_stacks("bad", &shape, stacks, OFL_COUNT_OF(all), &model), OFL_ERROR_ARGUMENT);
+        assert_non_null(strstr(ofl_error_message(), "one address"));
+    }
+}
+
 static void refused(ofl_stack stack, uint32_t blocks, ofl_status status)
 {
     ofl_model_shape shape = shape_of(blocks);
@@ -159,6 +186,7 @@ static void test_every_allocation_may_fail(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_every_block_has_its_own),
     cmocka_unit_test(test_tied),
+    cmocka_unit_test(test_ties_that_are_none),
     cmocka_unit_test(test_what_is_refused),
     cmocka_unit_test(test_every_allocation_may_fail),
 };

@@ -89,6 +89,7 @@ static void test_the_step_that_forecasts_stand_on(void **state)
     assert_true(step.step_seconds == forecast.step.step_seconds);
     assert_status(ofl_plan_decode_step(NULL, 4, &shape), OFL_ERROR_ARGUMENT);
     assert_status(ofl_plan_decode_step(plan, 4, NULL), OFL_ERROR_ARGUMENT);
+    assert_status(ofl_plan_decode_step(plan, 0, &shape), OFL_ERROR_ARGUMENT);
     ofl_plan_destroy(plan);
     ofl_machine_destroy(machine);
     ofl_model_destroy(model);

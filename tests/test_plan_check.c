@@ -179,8 +179,8 @@ static uint64_t last_of(const ofl_plan *plan, bool streamed)
 static void stretch(ofl_plan *plan, double share) /* of the step; all that follows from it too */
 {
     ofl_forecast *f = &plan->forecast;
+    f->step.link_idle_seconds += (share - 1) * f->step.step_seconds;
     f->step.step_seconds *= share;
-    f->step.link_idle_seconds = f->step.step_seconds - f->step.link_seconds;
     f->step.stall_seconds = f->step.step_seconds - f->step.compute_seconds;
     f->tokens_per_second = f->sequences / f->step.step_seconds;
     f->first_token_seconds *= share;

@@ -146,6 +146,35 @@ static void test_read_back_foretells_the_same(void **state)
     close_fixture(&f);
 }
 
+static void no_verdict(void *context, const char *part, ofl_status status, const char *sentence)
+{
+    (void)context;
+    if (status != OFL_OK) print_message("%s: %s\n", part, sentence);
+}
+
+/* A plan that was written before these figures were: 0 for each. */
+static void test_figures_that_came_later(void **state)
+{
+    (void)state;
+    fixture f;
+    ofl_plan *back = NULL;
+    ofl_forecast forecast = {.struct_size = sizeof forecast};
+    open_fixture(&f, NULL);
+    assert_null(strstr(f.json, "\"host_seconds_per_unit\""));
+    assert_null(strstr(f.json, "\"host_seconds_per_piece\""));
+    const char *from = strstr(f.json, "    \"load_seconds\": ");
+    assert_non_null(from);
+    char *without = plan_join(f.json, (size_t)(from - f.json), "", strchr(from, '\n') + 1), *made = plan_sign(without);
+    assert_ok(ofl_plan_from_json(made, strlen(made), &back));
+    assert_ok(ofl_plan_verify(back, f.model, no_verdict, NULL));
+    assert_ok(ofl_plan_forecast_get(back, &forecast));
+    assert_true(forecast.load_seconds == 0);
+    ofl_plan_destroy(back);
+    free(without);
+    free(made);
+    close_fixture(&f);
+}
+
 static bool refused(const fixture *f, const char *json)
 {
     ofl_plan *plan = NULL;
@@ -373,6 +402,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_sources),
     cmocka_unit_test(test_same_inputs_same_bytes),
     cmocka_unit_test(test_read_back_foretells_the_same),
+    cmocka_unit_test(test_figures_that_came_later),
     cmocka_unit_test(test_every_mutation_is_refused),
     cmocka_unit_test(test_damaged_json),
     cmocka_unit_test(test_another_model_is_refused),

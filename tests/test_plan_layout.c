@@ -1,4 +1,6 @@
 /* How good the layouts are: against the bound, against stacking, against every other placement; and that less never places more. */
+#include <math.h>
+
 #include "plan_models.h"
 
 #include "plan/plan_state.h"
@@ -150,6 +152,7 @@ static void test_timeline_with_a_reader(void **state)
         assert_ok(ofl_plan_timeline(&in, &e));
         if (e.step_seconds < cases[c].least - 1e-9 || e.step_seconds > cases[c].most) fail_msg("case %zu: %.6f", c, e.step_seconds);
         assert_true(e.bound_seconds == larger(8, 4 * cases[c].fill) && e.link_seconds == e.bound_seconds);
+        assert_true(fabs(e.link_idle_seconds - (e.step_seconds - 8)) < 1e-9); /* by the copies, also where filling takes longer */
     }
 }
 

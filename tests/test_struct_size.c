@@ -307,18 +307,25 @@ static void test_figures_go_into_a_workload(void **state)
         memset(in, 0, of_figures);
         memcpy(in, &figures, of_figures < sizeof figures ? of_figures : sizeof figures);
         memcpy(in, &of_figures, 4);
-        ofl_compute_use((const ofl_compute_figures *)(const void *)in, &to);
+        assert_ok(ofl_compute_use((const ofl_compute_figures *)(const void *)in, &to));
         assert_int_equal(to.context_tokens, 32);
         if (of_figures >= offsetof(ofl_compute_figures, points) + sizeof(ofl_compute_point)) {
             assert_int_equal(to.compute_point_count, 1);
             assert_true(to.compute_points[0].seconds_per_element == 1e-9);
         }
     }
+    ofl_workload kept = {.struct_size = 3, .context_tokens = 32};
+    ofl_compute_figures wrong = {.struct_size = 3};
+    assert_status(ofl_compute_use(&figures, &kept), OFL_ERROR_ARGUMENT);
+    assert_status(ofl_compute_use(&figures, NULL), OFL_ERROR_ARGUMENT);
+    kept.struct_size = sizeof kept;
+    assert_status(ofl_compute_use(&wrong, &kept), OFL_ERROR_ARGUMENT);
+    assert_true(kept.compute_point_count == 0 && kept.context_tokens == 32);
     for (uint32_t size = sizeof job + MORE; size >= 8; size -= 8) {
         char *to = at_edge(size);
         memset(to, 0, size);
         memcpy(to, &size, 4);
-        ofl_compute_use(&figures, (ofl_workload *)(void *)to);
+        assert_ok(ofl_compute_use(&figures, (ofl_workload *)(void *)to));
         const ofl_compute_point *points = figures.points;
         const size_t place = offsetof(ofl_workload, compute_points);
         if (size >= place + sizeof points) assert_memory_equal(to + place, &points, sizeof points);

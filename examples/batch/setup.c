@@ -187,7 +187,8 @@ static ofl_status measure_compute(setup *s, ofl_workload *w, const backend_load 
     if (status != OFL_OK) return status;
     after = free_bytes(s);
     if (after < before) count_libraries(s, before - after);
-    ofl_compute_use(&s->figures, w);
+    status = ofl_compute_use(&s->figures, w);
+    if (status != OFL_OK) return status;
     say(s, "measured this machine's compute for this model in %.1f s\n", seconds_now() - began);
     return OFL_OK;
 }

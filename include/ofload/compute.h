@@ -70,8 +70,9 @@ typedef struct ofl_compute_figures {
  * found from two contexts of the same tokens, so that products cancel; below what the clock shows it becomes 1e-15.
  * OFL_ERROR_ARGUMENT; OFL_ERROR_STATE: a run took no time on the device's clock; else what the callback or the device returned. */
 OFL_API ofl_status ofl_compute_measure(ofl_device *device, const ofl_compute_probe *probe, ofl_compute_figures *out);
-/* The workload's measured compute becomes that of the figures, which it borrows: they must outlive its use. */
-OFL_API void ofl_compute_use(const ofl_compute_figures *figures, ofl_workload *workload);
+/* The workload's measured compute becomes that of the figures, which it borrows: they must outlive its use. OFL_ERROR_ARGUMENT: none of
+ * either, or a wrong struct_size; the workload stays as it is. */
+OFL_API ofl_status ofl_compute_use(const ofl_compute_figures *figures, ofl_workload *workload);
 
 #ifdef __cplusplus
 }

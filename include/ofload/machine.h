@@ -61,7 +61,8 @@ OFL_API ofl_status ofl_machine_set(ofl_machine *machine, ofl_figure figure, doub
 OFL_API double ofl_machine_get(const ofl_machine *machine, ofl_figure figure, ofl_source *source_out);
 /* Fills every unset figure with a stated default, marked assumed; for a simulated device those after the stroke, where there are two:
  *   host memory 1 TiB, 0.9 of it pinnable; link 12 GB/s, the same back, half of it from pageable memory; file 1 GB/s
- *   page-locking 4 GB/s; start of a copy 5 µs / 0; runtime 768 MiB / 0; device memory read at 300 GB/s / 10 GB/s; compute 25 TFLOP/s / 100 GFLOP/s
+ *   page-locking 4 GB/s; start of a copy 5 µs / 0; runtime 768 MiB / 0; device memory read at 300 GB/s / 10 GB/s
+ *   compute 25 TFLOP/s / 100 GFLOP/s
  * Device memory has none: OFL_ERROR_ARGUMENT while it is not set. Link both ways and while computing, device to device and the host's own
  * rates are never assumed: without a source nothing is said about them. */
 OFL_API ofl_status ofl_machine_assume(ofl_machine *machine);

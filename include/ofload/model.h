@@ -323,9 +323,10 @@ typedef struct ofl_stack {
     uint64_t rows, columns; /* a row makes one output; a vector is one row */
     uint64_t stride_bytes;  /* from one block's to the next one's; 0: rows × columns of the type, so they follow each other */
 } ofl_stack;
-/* The builder in one call: shape.block_count blocks, each with the stacks in the order given, which should be the order of use. An embedding
- * and an output head at one address are one tied matrix. Nothing is copied: the memory is the caller's, and must stay until the model is
- * destroyed. Errors as of ofl_model_builder_add_tensor and _finish. */
+/* The builder in one call: shape.block_count blocks, each with the stacks in the order given, which should be the order of use. An
+ * embedding and an output head at one address are one tied matrix: of equal rows, columns and type, else OFL_ERROR_ARGUMENT.
+ * shape.tied_output may be 0 all the same; where it is set and there is no tied head: OFL_ERROR_ARGUMENT. Nothing is copied: the memory is
+ * the caller's, and must stay until the model is destroyed. Errors as of ofl_model_builder_add_tensor and _finish. */
 OFL_API ofl_status ofl_model_from_stacks(const char *name, const ofl_model_shape *shape, const ofl_stack *stacks, uint32_t count,
                                          ofl_model **out);
 

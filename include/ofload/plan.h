@@ -150,12 +150,13 @@ typedef struct ofl_step_shape {
 typedef struct ofl_step_estimate {
     uint32_t struct_size;
     double step_seconds;       /* steady state, by the timeline of ring, reading, copies and compute */
-    /* The way to the device alone: the copies, all at the pinned rate (LINK, or LINK_COMPUTING where that is known and lower and LINK was not
-     * given by hand), or, where that takes longer, the filling of the pinned buffers that other memory passes through: pageable memory at
-     * LINK_PAGEABLE, which is the host's copying, and the file at FILE, one after the other. Both go on at once. */
+    /* The way to the device alone: the copies, all at the pinned rate (LINK, or LINK_COMPUTING where that is known and lower and LINK was
+     * not given by hand), or, where that takes longer, the filling of the pinned buffers that other memory passes through: pageable memory
+     * at LINK_PAGEABLE, which is the host's copying, and the file at FILE, one after the other. Both go on at once. So "bound by the link"
+     * means either of them; that the filling binds is seen by the link's idling although link_seconds is the step. */
     double link_seconds;
     double compute_seconds;    /* the compute alone, with the host's seconds per step, row, unit and piece */
-    double link_idle_seconds;
+    double link_idle_seconds;  /* the step less its copies: filling alone leaves the link idle */
     double stall_seconds;      /* the compute waits for bytes */
     double bound_seconds;      /* max(link, compute) */
 } ofl_step_estimate;
@@ -246,7 +247,8 @@ OFL_API ofl_status ofl_plan_tensor_slices(const ofl_plan *plan, uint32_t tensor,
 OFL_API uint32_t ofl_plan_advice_count(const ofl_plan *plan);
 /* One of them, a sentence with its figures; "" beyond the last. */
 OFL_API const char *ofl_plan_advice(const ofl_plan *plan, uint32_t index);
-/* The step in which so many sequences make one token each, every one half-way through the planned context: what forecasts stand on. */
+/* The step in which so many sequences (at least one) make one token each, every one half-way through the planned context: what forecasts
+ * stand on. */
 OFL_API ofl_status ofl_plan_decode_step(const ofl_plan *plan, uint32_t sequences, ofl_step_shape *out);
 /* How long one such step takes under this plan. Pure; no allocation that outlives the call. */
 OFL_API ofl_status ofl_plan_estimate_step(const ofl_plan *plan, const ofl_step_shape *step, ofl_step_estimate *out);

@@ -238,12 +238,13 @@ ofl_status ofl_compute_measure(ofl_device *device, const ofl_compute_probe *prob
 }
 
 /* Points are borrowed from where the caller has them; what an older caller's structs do not hold is left out. */
-void ofl_compute_use(const ofl_compute_figures *figures, ofl_workload *workload)
+ofl_status ofl_compute_use(const ofl_compute_figures *figures, ofl_workload *workload)
 {
     ofl_compute_figures f;
     ofl_workload full;
-    if (ofl_struct_in(&f, sizeof f, figures, "ofl_compute_figures") != OFL_OK) return;
-    if (ofl_struct_in(&full, sizeof full, workload, "ofl_workload") != OFL_OK) return;
+    ofl_status status = ofl_struct_in(&f, sizeof f, figures, "ofl_compute_figures");
+    if (status == OFL_OK) status = ofl_struct_in(&full, sizeof full, workload, "ofl_workload");
+    if (status != OFL_OK) return status;
     full.compute_point_count = f.point_count;
     full.compute_points = figures->points;
     full.head_point_count = f.head_point_count;
@@ -252,5 +253,5 @@ void ofl_compute_use(const ofl_compute_figures *figures, ofl_workload *workload)
     full.prefill_attention_seconds_per_kv_token = f.prefill_attention_seconds_per_kv_token;
     full.host_seconds_per_unit = f.host_seconds_per_unit;
     full.host_seconds_per_piece = f.host_seconds_per_piece;
-    (void)ofl_struct_out(workload, &full, sizeof full, "ofl_workload");
+    return ofl_struct_out(workload, &full, sizeof full, "ofl_workload");
 }

@@ -109,8 +109,8 @@ static ofl_status out_of_device_memory(cudaError_t error, uint64_t bytes)
     forget_error();
     size_t available = 0, total = 0;
     quietly(cudaMemGetInfo(&available, &total));
-    return ofl_fail_room(OFL_ERROR_DEVICE_MEMORY, bytes, available,
-                         "cudaMalloc: %s of device memory asked for, %s free; plan for less", ofl_bytes_text(bytes).text, ofl_bytes_text(available).text);
+    return ofl_fail_room(OFL_ERROR_DEVICE_MEMORY, bytes, available, "cudaMalloc: %s of device memory asked for, %s free; plan for less",
+                         ofl_bytes_text(bytes).text, ofl_bytes_text(available).text);
 }
 
 static ofl_status out_of_pinned_memory(cudaError_t error, uint64_t bytes, const char *call)
@@ -130,7 +130,8 @@ static void give_back(const ofl_ledger_entry *entry)
     }
 }
 
-/* Enters what the runtime gave; gives it back when there is no room to remember it. Page-locking takes seconds, so the lock is for the ledger alone. */
+/* Enters what the runtime gave; gives it back when there is no room to remember it. Page-locking takes seconds, so the lock is for the
+ * ledger alone. */
 static ofl_status keep(cuda_device *device, ofl_ledger_entry entry)
 {
     lock(device);

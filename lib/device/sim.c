@@ -30,7 +30,8 @@ static bool mark_reached(const sim_device *device, const void *what)
     return ((const sim_mark *)what)->reached;
 }
 
-/* A poll repeated while nothing was queued and no time passed would never end on the virtual clock: it moves the clock to the next event. */
+/* A poll repeated while nothing was queued and no time passed would never end on the virtual clock: it moves the clock to the next
+ * event. */
 static ofl_status poll(sim_device *device, sim_done done, const void *what, uint64_t *polled)
 {
     if (!done(device, what) && device->spec.is_virtual) {

@@ -125,7 +125,7 @@ static double link_idle(const ofl_engine *engine)
 {
     double elapsed = (double)(ofl_device_now_ns(engine->device) - engine->counted_from_ns) * 1e-9;
     double steps = engine->step_bytes != 0 ? (double)engine->stats.bytes_streamed / (double)engine->step_bytes : 0;
-    double idle = elapsed - steps * engine->link_seconds;
+    double idle = elapsed - steps * engine->copy_seconds;
     return idle > 0 ? idle : 0;
 }
 

@@ -76,9 +76,9 @@ ofl_status ofl_engine_host_copy(const ofl_engine *engine, const ofl_engine_unit 
     ofl_host_memory memory = unit->tier == OFL_TIER_PINNED ? OFL_HOST_PINNED : OFL_HOST_PAGEABLE;
     for (uint32_t i = unit->extent_first; i < unit->extent_first + unit->extent_count; i++) {
         const ofl_engine_extent *extent = &engine->extents[i];
-        for (uint64_t done = 0; done < extent->bytes;) {
-            uint64_t bytes = ofl_min_u64(engine->copy_bytes, extent->bytes - done);
-            ofl_status status = ofl_copy(engine->device, engine->copies, OFL_HOST_TO_DEVICE, to + extent->piece_offset + done,
+        for (uint64_t done = 0; done < extent->run.bytes;) {
+            uint64_t bytes = ofl_min_u64(engine->copy_bytes, extent->run.bytes - done);
+            ofl_status status = ofl_copy(engine->device, engine->copies, OFL_HOST_TO_DEVICE, to + extent->run.offset + done,
                                          extent->host + done, bytes, memory);
             if (status != OFL_OK) return status;
             done += bytes;
@@ -116,11 +116,11 @@ static bool next_chunk(const ofl_feeder *feeder, const feed_op *op, feed_at *at,
     out->slice = &engine->slices[extent->slice];
     out->host = extent->host != NULL ? extent->host + at->done : NULL;
     out->from = at->done;
-    out->bytes = chunk_bytes(feeder, extent->bytes - at->done);
-    out->to = op->to + extent->piece_offset + at->done;
+    out->bytes = chunk_bytes(feeder, extent->run.bytes - at->done);
+    out->to = op->to + extent->run.offset + at->done;
     out->again = true;
     at->done += out->bytes;
-    if (at->done == extent->bytes) *at = (feed_at){at->extent + 1, 0};
+    if (at->done == extent->run.bytes) *at = (feed_at){at->extent + 1, 0};
     return true;
 }
 

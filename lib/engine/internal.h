@@ -7,6 +7,7 @@
 #include <ofload/engine.h>
 
 #include "base/base.h"
+#include "plan/copies.h"
 #include "plan/ring.h"
 
 #define OFL_NOWHERE UINT32_MAX
@@ -35,11 +36,10 @@ typedef struct ofl_engine_slice {
 
 /* A run of a piece that lies in one run of host memory, or in one of a file. */
 typedef struct ofl_engine_extent {
-    uint64_t piece_offset, bytes;
+    ofl_copy_run run;
     uint64_t block_offset; /* packed: in its unit's block */
     const char *host;      /* NULL: in a file */
     uint32_t slice;        /* the first in it; the only one unless packed */
-    bool packed;
 } ofl_engine_extent;
 
 typedef struct ofl_engine_unit {
@@ -112,7 +112,7 @@ struct ofl_engine {
 
     ofl_engine_stats stats;
     uint64_t counted_from_ns; /* on the device's clock */
-    double link_seconds;      /* of a step, as planned */
+    double copy_seconds;      /* of a step, over the link, as planned */
     uint64_t step_bytes;      /* as planned */
 };
 
@@ -144,6 +144,8 @@ ofl_status ofl_engine_load(ofl_engine *engine);
 /* stream.c */
 ofl_status ofl_engine_ring_open(ofl_engine *engine);
 void ofl_engine_ring_close(ofl_engine *engine);
+/* Is the unit there, and does the engine still work? */
+ofl_status ofl_engine_usable(const ofl_engine *engine, uint32_t unit);
 /* Queues copies while the ring has room. */
 ofl_status ofl_engine_pump(ofl_engine *engine);
 

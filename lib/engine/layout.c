@@ -2,9 +2,6 @@
 #include "engine/internal.h"
 
 #define HOST_BLOCK_BYTES (UINT64_C(256) << 20)
-/* Of the caller's own memory: from this size on a slice is copied from where it lies; smaller ones are packed, since each copy costs a
- * start. */
-#define IN_PLACE_BYTES (UINT64_C(1) << 20)
 
 static ofl_status no_host_memory(void) { return ofl_fail(OFL_ERROR_HOST_MEMORY, "engine's tables: out of host memory; free some"); }
 
@@ -13,13 +10,11 @@ static ofl_status does_not_add_up(const char *what)
     return ofl_fail(OFL_ERROR_MISMATCH, "plan: %s; make the plan anew", what);
 }
 
-/* The caller's memory is no file: what the plan leaves there is read where it lies. */
 static void in_place_mark(const ofl_engine *engine, ofl_engine_slice *slice)
 {
     const char *data = ofl_model_tensor_data(engine->model, slice->tensor);
-    if (data == NULL || slice->tier == OFL_TIER_DEVICE) return;
-    if (slice->tier == OFL_TIER_FILE) slice->tier = OFL_TIER_PAGEABLE;
-    slice->in_place = slice->tier == OFL_TIER_PAGEABLE || slice->bytes >= IN_PLACE_BYTES;
+    slice->in_place = ofl_is_in_place(slice->tier, data != NULL, slice->bytes);
+    if (slice->in_place && slice->tier == OFL_TIER_FILE) slice->tier = OFL_TIER_PAGEABLE;
     if (slice->in_place) slice->host = data + slice->row_first * slice->row_bytes;
 }
 
@@ -74,15 +69,14 @@ static void extent_add(ofl_engine *engine, ofl_engine_unit *unit, uint32_t index
 {
     const ofl_engine_slice *slice = &engine->slices[index];
     ofl_engine_extent *last = unit->extent_count != 0 ? &engine->extents[engine->extent_count - 1] : NULL;
-    bool packed = !slice->in_place && slice->tier != OFL_TIER_FILE;
-    unit->copy_bytes += slice->bytes;
-    if (packed && last != NULL && last->packed && slice->piece_offset > last->piece_offset) {
-        unit->copy_bytes += slice->piece_offset - last->piece_offset - last->bytes;
-        last->bytes = slice->piece_offset - last->piece_offset + slice->bytes;
+    const ofl_copy_run run = {slice->piece_offset, slice->bytes, ofl_is_packed(slice->tier, slice->in_place, slice->bytes)};
+    uint64_t before = last != NULL ? last->run.bytes : 0;
+    if (ofl_copy_run_takes(last != NULL ? &last->run : NULL, &run)) {
+        unit->copy_bytes += last->run.bytes - before;
         return;
     }
-    engine->extents[engine->extent_count++] = (ofl_engine_extent){
-        .piece_offset = slice->piece_offset, .bytes = slice->bytes, .host = slice->host, .slice = index, .packed = packed};
+    unit->copy_bytes += slice->bytes;
+    engine->extents[engine->extent_count++] = (ofl_engine_extent){.run = run, .host = slice->host, .slice = index};
     unit->extent_count++;
 }
 
@@ -129,9 +123,9 @@ static ofl_status host_place(ofl_engine *engine, ofl_engine_unit *unit)
     uint64_t bytes = 0;
     for (uint32_t i = unit->extent_first; i < unit->extent_first + unit->extent_count; i++) {
         ofl_engine_extent *extent = &engine->extents[i];
-        if (!extent->packed) continue;
+        if (!extent->run.packed) continue;
         extent->block_offset = bytes;
-        if (!ofl_align_u64(bytes + extent->bytes, OFL_ALIGNMENT_BYTES, &bytes)) return does_not_add_up("the sizes of a piece overflow");
+        if (!ofl_align_u64(bytes + extent->run.bytes, OFL_ALIGNMENT_BYTES, &bytes)) return does_not_add_up("the sizes of a piece overflow");
     }
     if (bytes == 0) return OFL_OK;
     ofl_host_block *last = engine->block_count ? &engine->blocks[engine->block_count - 1] : NULL;
@@ -176,7 +170,7 @@ ofl_status ofl_engine_layout(ofl_engine *engine)
     engine->ring_bytes = budget.ring_bytes;
     engine->copy_bytes = settings.copy_bytes;
     engine->step_bytes = budget.stream_bytes_per_step;
-    engine->link_seconds = forecast.step.link_seconds;
+    engine->copy_seconds = forecast.step.step_seconds - forecast.step.link_idle_seconds;
     if (engine->copy_bytes == 0) return does_not_add_up("its copies have no size");
     engine->slice_count = ofl_plan_slice_count(engine->plan);
     engine->unit_count = ofl_plan_unit_count(engine->plan);
@@ -192,11 +186,9 @@ ofl_status ofl_engine_layout(ofl_engine *engine)
     return status;
 }
 
-static uint64_t chunks(uint64_t bytes, uint64_t most) { return bytes / most + (bytes % most != 0); }
-
 static void extent_point(ofl_engine *engine, const ofl_engine_unit *unit, ofl_engine_extent *extent)
 {
-    if (!extent->packed) {
+    if (!extent->run.packed) {
         extent->host = engine->slices[extent->slice].host;
         return;
     }
@@ -204,8 +196,8 @@ static void extent_point(ofl_engine *engine, const ofl_engine_unit *unit, ofl_en
     extent->host = block->base + extent->block_offset;
     for (uint32_t i = extent->slice; i < unit->slice_first + unit->slice_count; i++) {
         ofl_engine_slice *slice = &engine->slices[i];
-        uint64_t within = slice->piece_offset - extent->piece_offset;
-        if (slice->tier == OFL_TIER_DEVICE || slice->in_place || within >= extent->bytes) continue;
+        uint64_t within = slice->piece_offset - extent->run.offset;
+        if (slice->tier == OFL_TIER_DEVICE || slice->in_place || within >= extent->run.bytes) continue;
         slice->host = extent->host + within;
         if (block->mapped != NULL) slice->reachable = block->mapped + extent->block_offset + within;
     }
@@ -221,7 +213,7 @@ void ofl_engine_point(ofl_engine *engine, uint32_t block)
         for (uint32_t i = unit->extent_first; i < unit->extent_first + unit->extent_count; i++) {
             ofl_engine_extent *extent = &engine->extents[i];
             extent_point(engine, unit, extent);
-            unit->copies += chunks(extent->bytes, bounced ? ofl_feeder_chunk(engine->feeder) : engine->copy_bytes);
+            unit->copies += ofl_copy_count(extent->run.bytes, bounced ? ofl_feeder_chunk(engine->feeder) : engine->copy_bytes);
         }
     }
     for (uint32_t i = 0; i < engine->slice_count && block == OFL_NOWHERE; i++) {

@@ -188,7 +188,7 @@ static void step_end(ofl_engine *engine)
     engine->stepped = false;
 }
 
-static ofl_status usable(ofl_engine *engine, uint32_t unit)
+ofl_status ofl_engine_usable(const ofl_engine *engine, uint32_t unit)
 {
     if (engine == NULL) return ofl_fail(OFL_ERROR_ARGUMENT, "engine: none given");
     if (engine->broken != OFL_OK)
@@ -245,7 +245,7 @@ static ofl_status acquire_piece(ofl_engine *engine, uint32_t index, ofl_stream *
 
 ofl_status ofl_engine_acquire(ofl_engine *engine, uint32_t index, ofl_stream *stream, ofl_view *out)
 {
-    ofl_status status = usable(engine, index);
+    ofl_status status = ofl_engine_usable(engine, index);
     if (status != OFL_OK) return status;
     ofl_engine_unit *unit = &engine->units[index];
     if (unit->held) return ofl_fail(OFL_ERROR_STATE, "acquire of unit %u: it is held already; release it first", (unsigned)index);
@@ -305,7 +305,7 @@ static ofl_status release_piece(ofl_engine *engine, const ofl_engine_unit *unit,
 
 ofl_status ofl_engine_release(ofl_engine *engine, uint32_t index, ofl_stream *stream)
 {
-    ofl_status status = usable(engine, index);
+    ofl_status status = ofl_engine_usable(engine, index);
     if (status != OFL_OK) return status;
     ofl_engine_unit *unit = &engine->units[index];
     if (!unit->held) return ofl_fail(OFL_ERROR_STATE, "release of unit %u: it is not held; acquire it first", (unsigned)index);
@@ -315,7 +315,7 @@ ofl_status ofl_engine_release(ofl_engine *engine, uint32_t index, ofl_stream *st
 
 ofl_status ofl_engine_step_end(ofl_engine *engine)
 {
-    ofl_status status = usable(engine, 0);
+    ofl_status status = ofl_engine_usable(engine, 0);
     if (status == OFL_OK) status = ofl_engine_walk_end(engine);
     if (status != OFL_OK) return status;
     if (engine->stepped) step_end(engine);

@@ -15,7 +15,8 @@ ofl_status ofl_engine_walk_end(ofl_engine *engine)
 static ofl_status walk_to(ofl_engine *engine, uint32_t unit, ofl_stream *stream)
 {
     ofl_view view = {.struct_size = sizeof view};
-    if (engine->walking && engine->walked == unit && engine->walk_stream == stream) return OFL_OK;
+    bool there = engine->walking && engine->walked == unit && engine->walk_stream == stream;
+    if (there && engine->units[unit].held) return OFL_OK; /* the caller may have released it */
     ofl_status status = ofl_engine_walk_end(engine);
     if (status == OFL_OK) status = ofl_engine_acquire(engine, unit, stream, &view);
     if (status != OFL_OK) return status;
@@ -37,7 +38,8 @@ static ofl_status slice_after(const ofl_engine *engine, uint32_t tensor, const o
                         (unsigned)tensor);
     while (last->row_count != 0 && i < count && slices[i].row_first != last->row_first) i++;
     if (last->row_count != 0 && (last->tensor != tensor || i == count))
-        return ofl_fail(OFL_ERROR_ARGUMENT, "tensor %u: the rows given are not from the last call for it; begin with zero", (unsigned)tensor);
+        return ofl_fail(OFL_ERROR_ARGUMENT, "tensor %u: the rows given are not from the last call for it; begin with zero",
+                        (unsigned)tensor);
     if (last->row_count != 0) i++;
     *out = i < count ? &slices[i] : NULL;
     return OFL_OK;
@@ -54,7 +56,8 @@ ofl_status ofl_engine_tensor_next(ofl_engine *engine, uint32_t tensor, ofl_strea
         return OFL_END;
     }
     bool stays = slice->tier == OFL_TIER_DEVICE && slice->bytes <= OFL_SMALL_TENSOR_BYTES; /* a norm between matrices moves nothing */
-    if (!stays) status = walk_to(engine, slice->unit, stream);
+    status = ofl_engine_usable(engine, slice->unit);
+    if (status == OFL_OK && !stays) status = walk_to(engine, slice->unit, stream);
     if (status == OFL_OK) *rows = engine->views[slice - engine->slices];
     return status;
 }

@@ -32,10 +32,18 @@ static const ofl_stack *first_of(const blocks *b, ofl_tensor_role role)
     return NULL;
 }
 
-static bool is_tied(const blocks *b)
+/* Sets b->tied, which must be what the caller says, if it says it. */
+static ofl_status find_tie(blocks *b, bool said)
 {
     const ofl_stack *embedding = first_of(b, OFL_ROLE_EMBEDDING), *head = first_of(b, OFL_ROLE_OUTPUT);
-    return embedding != NULL && head != NULL && embedding->data == head->data;
+    b->tied = embedding != NULL && head != NULL && embedding->data == head->data;
+    if (said && !b->tied)
+        return ofl_fail(OFL_ERROR_ARGUMENT, "model from stacks: the shape says tied_output, but no output head lies where the embedding "
+                                            "does; add it as a stack of the same data, or leave tied_output 0");
+    if (b->tied && (embedding->rows != head->rows || embedding->columns != head->columns || embedding->dtype != head->dtype))
+        return ofl_fail(OFL_ERROR_ARGUMENT,
+                        "model from stacks: embedding and output head lie at one address, but differ in rows, columns or type");
+    return OFL_OK;
 }
 
 /* Of two stacks with one role the second gets a number. */
@@ -124,7 +132,9 @@ ofl_status ofl_model_from_stacks(const char *name, const ofl_model_shape *shape,
     ofl_status status = ofl_struct_in(&full, sizeof full, shape, "ofl_model_shape");
     if (status != OFL_OK) return status;
     full.struct_size = sizeof full;
-    full.tied_output = b.tied = is_tied(&b);
+    status = find_tie(&b, full.tied_output != 0);
+    if (status != OFL_OK) return status;
+    full.tied_output = b.tied;
     b.block_count = full.block_count;
     status = ofl_model_builder_create(name, "", &full, &b.builder);
     if (status != OFL_OK) return status;

@@ -40,8 +40,8 @@ static ofl_status advise_bits(ofl_plan *plan)
         uint64_t bytes = bytes_stored_as(&plan->facts, types[i]);
         if (bytes > room || bytes == plan->facts.dense_bytes) continue;
         double bits = (double)ofl_dtype_block_bits(types[i]) / ofl_dtype_block_elements(types[i]);
-        return say(plan, ofl_format("weights at %.3g bits (%s) fit whole: %s in %s; nothing would be streamed", bits, ofl_dtype_name(types[i]),
-                                    ofl_bytes_text(bytes).text, ofl_bytes_text(room).text));
+        return say(plan, ofl_format("weights at %.3g bits (%s) fit whole: %s in %s; nothing would be streamed", bits,
+                                    ofl_dtype_name(types[i]), ofl_bytes_text(bytes).text, ofl_bytes_text(room).text));
     }
     return OFL_OK;
 }
@@ -70,9 +70,10 @@ static ofl_status advise_host(ofl_plan *plan)
 {
     const ofl_budget *b = &plan->draft.budget;
     if (b->pageable_bytes + b->file_bytes == 0) return OFL_OK;
-    return say(plan, ofl_format("%s are streamed from slower memory (%s pageable, %s from the file), because no more host memory can be pinned",
-                                ofl_bytes_text(b->pageable_bytes + b->file_bytes).text, ofl_bytes_text(b->pageable_bytes).text,
-                                ofl_bytes_text(b->file_bytes).text));
+    return say(plan,
+               ofl_format("%s are streamed from slower memory (%s pageable, %s from the file), because no more host memory can be pinned",
+                          ofl_bytes_text(b->pageable_bytes + b->file_bytes).text, ofl_bytes_text(b->pageable_bytes).text,
+                          ofl_bytes_text(b->file_bytes).text));
 }
 
 static ofl_status advise_sources(ofl_plan *plan)
@@ -84,8 +85,8 @@ static ofl_status advise_sources(ofl_plan *plan)
     const char *what = link && compute ? "link and compute rates are" : link ? "the link's rate is" : "compute rates are";
     if (plan->forecast.error_band_percent >= ofl_source_error_percent(OFL_SOURCE_ASSUMED))
         return say(plan, ofl_format("%s assumed, not measured: the forecast may be far off; probe the device or give the figures", what));
-    return say(plan, ofl_format("%s assumed, not measured: this step hardly depends on that, the knee and larger batches do; probe the device or give the "
-                                "figures", what));
+    return say(plan, ofl_format("%s assumed, not measured: this step hardly depends on that, the knee and larger batches do; "
+                                "probe the device or give the figures", what));
 }
 
 /* What changes most comes first; how far the figures are to be trusted, last. */

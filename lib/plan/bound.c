@@ -64,7 +64,8 @@ static void tell_link(telling *t, const ofl_plan_facts *facts, const ofl_plan_dr
     double ring = ofl_larger(0, more < (double)b->ring_bytes ? more : (double)b->ring_bytes);
     double by_ring = copied - ofl_plan_link_seconds(facts, streamed - ring, 0);
     double unused = copied - by_ring - ofl_plan_link_seconds(facts, (double)b->lower_bound_bytes_per_step, 0);
-    double starts = ofl_plan_link_seconds(facts, streamed, (double)b->stream_copies_per_step * facts->figures[OFL_FIGURE_COPY_START]) - copied;
+    double starts =
+        ofl_plan_link_seconds(facts, streamed, (double)b->stream_copies_per_step * facts->figures[OFL_FIGURE_COPY_START]) - copied;
     double slower = draft->step.link_seconds - starts - copied;
     if (is_told(t, by_ring))
         tell(t, "the ring of %s has the place of weights, which are copied in %s", ofl_bytes_text(b->ring_bytes).text,

@@ -49,17 +49,26 @@ uint64_t ofl_check_chunk(const ofl_plan_draft *draft, ofl_tier tier)
     return largest < UINT64_C(4) << 20 ? (ofl_max_u64(largest, 1) + 4095) / 4096 * 4096 : UINT64_C(4) << 20;
 }
 
-/* A piece is copied up to the end of its last slice, in chunks. */
-static uint64_t copies_of(const ofl_plan_draft *draft, const ofl_unit *unit, uint64_t pinned, uint64_t bounced)
+/* What is kept together is copied together, in chunks, from the start of the first slice to the end of the last; any other slice by
+ * itself. */
+uint64_t ofl_check_copies(const ofl_plan *plan, const ofl_unit *unit, uint64_t pinned_chunk, uint64_t bounced_chunk)
 {
-    uint64_t end = 0, chunk = pinned;
+    uint64_t copies = 0, start = 0, end = 0, chunk = pinned_chunk;
     for (uint32_t i = 0; i < unit->slice_count; i++) {
-        const ofl_slice *slice = &draft->cut.slices[unit->slice_first + i];
+        const ofl_slice *slice = &plan->draft.cut.slices[unit->slice_first + i];
         if (slice->tier == OFL_TIER_DEVICE) continue;
-        end = ofl_max_u64(end, slice->piece_offset + slice->bytes);
-        if (slice->tier != OFL_TIER_PINNED) chunk = bounced;
+        bool together = ofl_is_packed(slice->tier, plan->facts.tensors[slice->tensor].callers, slice->bytes);
+        if (slice->tier != OFL_TIER_PINNED) chunk = bounced_chunk;
+        if (!together || end == 0) {
+            copies += (end - start + chunk - 1) / chunk;
+            start = slice->piece_offset;
+        }
+        end = slice->piece_offset + slice->bytes;
+        if (together) continue;
+        copies += (end - start + chunk - 1) / chunk;
+        start = end = 0;
     }
-    return (end + chunk - 1) / chunk;
+    return copies + (end - start + chunk - 1) / chunk;
 }
 
 ofl_status ofl_check_weights(const ofl_checking *c)
@@ -82,7 +91,7 @@ ofl_status ofl_check_weights(const ofl_checking *c)
         return ofl_check_wrong(c, "the ring does not belong to what is streamed");
     if (draft->settings.copy_bytes == 0) return ofl_check_wrong(c, "its copies have no size");
     const uint64_t pinned = ofl_check_chunk(draft, OFL_TIER_PINNED), bounced = ofl_check_chunk(draft, OFL_TIER_FILE);
-    for (uint64_t i = 0; i < cut->unit_count; i++) copies += copies_of(draft, &cut->units[i], pinned, bounced);
+    for (uint64_t i = 0; i < cut->unit_count; i++) copies += ofl_check_copies(c->plan, &cut->units[i], pinned, bounced);
     if (copies != b->stream_copies_per_step) return ofl_check_wrong(c, "the copies of a step are not those of its pieces");
     return OFL_OK;
 }

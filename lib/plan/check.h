@@ -14,6 +14,7 @@ ofl_status ofl_check_wrong(const ofl_checking *c, const char *what);
 
 /* check.c: the plan against itself */
 uint64_t ofl_check_chunk(const ofl_plan_draft *draft, ofl_tier tier); /* most bytes of one copy from there */
+uint64_t ofl_check_copies(const ofl_plan *plan, const ofl_unit *unit, uint64_t pinned_chunk, uint64_t bounced_chunk);
 ofl_status ofl_check_pieces(const ofl_checking *c);
 ofl_status ofl_check_weights(const ofl_checking *c);
 ofl_status ofl_check_budget(const ofl_checking *c);

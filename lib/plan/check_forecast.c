@@ -119,7 +119,7 @@ static way way_of(const ofl_plan *plan, const ofl_unit *unit, uint64_t pinned_ch
         bytes = (double)(slice->piece_offset + slice->bytes);
     }
     if (tier == OFL_TIER_DEVICE) return (way){0, 0, 0};
-    way w = {.chunks = ceil(bytes / (double)(tier == OFL_TIER_PINNED ? pinned_chunk : bounced_chunk))};
+    way w = {.chunks = (double)ofl_check_copies(plan, unit, pinned_chunk, bounced_chunk)};
     w.copy = w.chunks * facts->figures[OFL_FIGURE_COPY_START] + bytes / pinned_rate(facts);
     if (tier == OFL_TIER_PAGEABLE) w.fill = bytes / pageable;
     if (tier == OFL_TIER_FILE) w.fill = bytes / figure_or(facts, OFL_FIGURE_FILE, pageable);
@@ -127,7 +127,7 @@ static way way_of(const ofl_plan *plan, const ofl_unit *unit, uint64_t pinned_ch
 }
 
 /* Of all units; the longer of the two sums is what the way to the device takes at least. */
-static double ways_of(const ofl_plan *plan, way *each)
+static double ways_of(const ofl_plan *plan, way *each, double *copies_out)
 {
     double copy = 0, fill = 0;
     const uint64_t pinned = ofl_check_chunk(&plan->draft, OFL_TIER_PINNED), bounced = ofl_check_chunk(&plan->draft, OFL_TIER_FILE);
@@ -137,12 +137,14 @@ static double ways_of(const ofl_plan *plan, way *each)
         fill += w.fill;
         if (each != NULL && plan->draft.cut.units[i].piece_bytes != 0) each[n++] = w;
     }
+    *copies_out = copy;
     return fmax(copy, fill);
 }
 
 ofl_status ofl_check_link(const ofl_checking *c)
 {
-    return near(ways_of(c->plan, NULL), c->plan->forecast.step.link_seconds, SAME)
+    double copies;
+    return near(ways_of(c->plan, NULL, &copies), c->plan->forecast.step.link_seconds, SAME)
                ? OFL_OK
                : ofl_check_wrong(c, "the forecast's link time is not that of the copies at the machine's rates");
 }
@@ -232,7 +234,7 @@ ofl_status ofl_check_replay(const ofl_plan *plan, double *step_seconds_out)
         if (cut->units[i].piece_bytes == 0) continue;
         order[r.count++] = i;
     }
-    double link = good ? ways_of(plan, r.ways) : 0;
+    double copies, link = good ? ways_of(plan, r.ways, &copies) : 0;
     *step_seconds_out = fmax(fmax(compute, link), good && r.count != 0 ? replay_steps(&r) : 0);
     ofl_free(order);
     ofl_free(r.ways);
@@ -325,7 +327,7 @@ static ofl_status check_load_time(const ofl_checking *c)
     double pin = (double)b->pinned_bytes / pinning, bytes = (double)(b->device_bytes + b->pinned_bytes + b->pageable_bytes);
     double least = fmax(pin, bytes / fmax(file, pageable)), most = pin + bytes / fmin(file, pageable);
     double told = c->plan->forecast.load_seconds;
-    return told >= least * (1 - SAME) && told <= most * (1 + SAME)
+    return told == 0 /* not told: a plan of before */ || (told >= least * (1 - SAME) && told <= most * (1 + SAME))
                ? OFL_OK
                : ofl_check_wrong(c, "the time to load is not that of reading and page-locking");
 }
@@ -337,7 +339,9 @@ ofl_status ofl_check_forecast(const ofl_checking *c)
     if (f->sequences != c->plan->draft.settings.sequences) return ofl_check_wrong(c, "the forecast is for another number of sequences");
     if (!(s->step_seconds > 0) || s->step_seconds < fmax(s->link_seconds, s->compute_seconds) * (1 - SAME))
         return ofl_check_wrong(c, "the step is shorter than its copies or its compute");
-    if (!near(s->step_seconds, s->link_seconds + s->link_idle_seconds, SAME) ||
+    double copies;
+    (void)ways_of(c->plan, NULL, &copies);
+    if (!near(s->step_seconds, copies + s->link_idle_seconds, SAME) ||
         !near(s->step_seconds, s->compute_seconds + s->stall_seconds, SAME))
         return ofl_check_wrong(c, "idle and stall times are not what is left of the step");
     if (!near(f->tokens_per_second * s->step_seconds, f->sequences, SAME))

@@ -47,7 +47,8 @@ ofl_status ofl_plan_draft_pieces(const ofl_plan_facts *facts, ofl_plan_draft *dr
         if (cut->units[i].piece_bytes == 0) continue;
         ofl_tier tier = ofl_plan_unit_tier(cut, &cut->units[i]);
         uint64_t bytes = ofl_plan_piece_data(cut, &cut->units[i]), most = tier == OFL_TIER_PINNED ? most_pinned : most_bounced;
-        ofl_plan_piece piece = {.bytes = cut->units[i].piece_bytes, .chunks = bytes / most + (bytes % most != 0), .unit = i};
+        ofl_plan_piece piece = {.bytes = cut->units[i].piece_bytes, .unit = i};
+        piece.chunks = ofl_plan_piece_copies(facts, cut, &cut->units[i], most);
         piece.copy_seconds = (double)piece.chunks * facts->figures[OFL_FIGURE_COPY_START] + (double)bytes / ofl_plan_link_rate(facts);
         if (tier != OFL_TIER_PINNED) piece.fill_seconds = (double)bytes / ofl_plan_fill_rate(facts, tier);
         draft->pieces[draft->piece_count++] = piece;

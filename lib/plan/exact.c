@@ -96,7 +96,8 @@ static ofl_status try_all(exact *e)
 static bool are_exchangeable(const exact *e, uint32_t i, uint32_t j)
 {
     const ofl_slice *slices = e->draft->cut.slices;
-    return ((e->mask >> i ^ e->mask >> j) & 1) != 0 && ofl_plan_align(slices[e->slices[i]].bytes) == ofl_plan_align(slices[e->slices[j]].bytes);
+    return ((e->mask >> i ^ e->mask >> j) & 1) != 0 &&
+           ofl_plan_align(slices[e->slices[i]].bytes) == ofl_plan_align(slices[e->slices[j]].bytes);
 }
 
 /* Slices of one size change places as long as that helps; what stays remains as much. */

@@ -85,7 +85,10 @@ static ofl_status read_model(ofl_plan_facts *facts, const ofl_model *model)
     for (uint32_t i = 0; i < facts->tensor_count && status == OFL_OK; i++) status = read_tensor(facts, model, i, &name_bytes);
     if (status == OFL_OK) status = keep_names(facts, name_bytes);
     facts->in_memory = true;
-    for (uint32_t i = 0; i < facts->tensor_count; i++) facts->in_memory &= ofl_model_tensor_data(model, i) != NULL;
+    for (uint32_t i = 0; i < facts->tensor_count; i++) {
+        facts->tensors[i].callers = ofl_model_tensor_data(model, i) != NULL;
+        facts->in_memory &= facts->tensors[i].callers;
+    }
     if (status == OFL_OK && facts->dense_bytes == 0)
         return ofl_fail(OFL_ERROR_ARGUMENT, "plan: model %s has no tensor that a step reads; nothing is there to be planned",
                         facts->model_name);

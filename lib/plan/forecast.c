@@ -25,7 +25,8 @@ static double link_band(const ofl_plan_facts *facts, const ofl_budget *budget)
 #define BAND_LEAST 3      /* of any forecast: start costs and contention vary, however well the rates are known */
 #define BAND_SHARED 5     /* the simulated link's copies and the compute share the processor */
 #define NEAR_THE_KNEE 0.9 /* of the bound: which side binds is not known */
-#define REACH_ASSUMED 100 /* percent: so much longer the compute may take where its rates are only assumed, before it is said not to matter */
+/* percent: so much longer the compute may take where its rates are only assumed, before it is said not to matter */
+#define REACH_ASSUMED 100
 
 bool ofl_plan_compute_is_assumed(const ofl_plan_facts *facts)
 {
@@ -104,7 +105,8 @@ static ofl_status first_token(const ofl_plan_facts *facts, const ofl_plan_draft 
 /* The engine page-locks block after block and reads each into its place meanwhile; residents pass through when that is done. */
 static double load_seconds(const ofl_plan_facts *facts, const ofl_budget *b)
 {
-    double rate = ofl_plan_fill_rate(facts, facts->in_memory ? OFL_TIER_PAGEABLE : OFL_TIER_FILE), resident = (double)b->device_bytes / rate;
+    double rate = ofl_plan_fill_rate(facts, facts->in_memory ? OFL_TIER_PAGEABLE : OFL_TIER_FILE);
+    double resident = (double)b->device_bytes / rate;
     double read = (double)(b->pinned_bytes + b->pageable_bytes) / rate;
     bool known = facts->sources[OFL_FIGURE_PINNING] != OFL_SOURCE_NONE;
     return ofl_larger(read, known ? (double)b->pinned_bytes / facts->figures[OFL_FIGURE_PINNING] : 0) + resident;

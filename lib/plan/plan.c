@@ -66,6 +66,7 @@ ofl_status ofl_plan_forecast_get(const ofl_plan *plan, ofl_forecast *out)
 ofl_status ofl_plan_decode_step(const ofl_plan *plan, uint32_t sequences, ofl_step_shape *out)
 {
     if (plan == NULL) return no_plan();
+    if (sequences == 0) return ofl_fail(OFL_ERROR_ARGUMENT, "decode step: no sequence; ask for at least one");
     ofl_step_shape shape = ofl_plan_decode_shape(&plan->draft.settings, sequences);
     return ofl_struct_out(out, &shape, sizeof shape, "ofl_step_shape");
 }

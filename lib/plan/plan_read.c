@@ -25,6 +25,12 @@ static const char *source_name(int i) { return ofl_source_name((ofl_source)i); }
 static const char *objective_name(int i) { return i == OFL_LATENCY ? "latency" : i == OFL_THROUGHPUT ? "throughput" : "?"; }
 static const char *compute_name(int i) { return i == OFL_COMPUTE_BF16 ? "bf16" : i == OFL_COMPUTE_F32 ? "f32" : "?"; }
 
+/* 0 where a plan of before does not say it, or it is 0. */
+static double read_optional(reader *r, const cJSON *object, const char *key)
+{
+    return cJSON_GetObjectItemCaseSensitive(object, key) != NULL ? ofl_read_real(&r->json, object, key) : 0;
+}
+
 static void read_hash(reader *r, const cJSON *object, const char *key, char out[OFL_SHA256_HEX])
 {
     const char *value = ofl_read_string(&r->json, object, key);
@@ -166,8 +172,8 @@ static void read_compute(reader *r, const cJSON *workload)
     f->prefill_seconds = ofl_read_real(&r->json, workload, "prefill_attention_seconds_per_kv_token");
     f->host_seconds = ofl_read_real(&r->json, workload, "host_seconds_per_step");
     f->row_seconds = ofl_read_real(&r->json, workload, "host_seconds_per_row");
-    f->unit_seconds = ofl_read_real(&r->json, workload, "host_seconds_per_unit");
-    f->piece_seconds = ofl_read_real(&r->json, workload, "host_seconds_per_piece");
+    f->unit_seconds = read_optional(r, workload, "host_seconds_per_unit");
+    f->piece_seconds = read_optional(r, workload, "host_seconds_per_piece");
 }
 
 static void read_workload(reader *r)
@@ -248,7 +254,7 @@ static void read_forecast(reader *r)
     f->link_bound = strcmp(ofl_read_string(&r->json, o, "bound"), "link") == 0;
     f->knee_tokens = cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(o, "knee_tokens")) ? 0 : ofl_read_size(&r->json, o, "knee_tokens");
     f->first_token_seconds = ofl_read_real(&r->json, o, "first_token_seconds");
-    f->load_seconds = ofl_read_real(&r->json, o, "load_seconds");
+    f->load_seconds = read_optional(r, o, "load_seconds");
     f->lower_bound_seconds = ofl_read_real(&r->json, o, "lower_bound_seconds");
     plan->above_bound_why = ofl_read_text(&r->json, o, "above_bound_why");
     plan->draft.step = f->step;
@@ -315,6 +321,7 @@ static void read_slice(reader *r, const cJSON *item, uint32_t unit, int32_t bloc
     t->row_bytes = row_bytes;
     t->block = block;
     t->also_lookup = cJSON_GetObjectItemCaseSensitive(item, "also") != NULL;
+    t->callers = cJSON_GetObjectItemCaseSensitive(item, "kept") != NULL;
     slice.bytes = ofl_read_size(&r->json, item, "bytes");
     slice.tier = (ofl_tier)ofl_read_kind(&r->json, item, "tier", tier_name);
     if (r->json.status == OFL_OK) read_rows(r, item, t, &slice);

@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 #include "base/sha256.h"
+#include "plan/copies.h"
 
 #define OFL_KV_BLOCK_TOKENS 16u
 #define OFL_COPY_BYTES (UINT64_C(32) << 20)  /* a bigger piece is copied in several goes, so that others get their turn on the link */
@@ -27,6 +28,7 @@ typedef struct ofl_plan_tensor {
     int32_t block;
     uint8_t dtype, tensor_class, role, also_lookup;
     bool vector, small; /* small: always resident */
+    bool callers;       /* its bytes are in the caller's memory */
 } ofl_plan_tensor;
 
 /* All that a plan knows of model, machine and job; a plan read back has the same. */
@@ -147,6 +149,8 @@ void ofl_plan_cut_clear(ofl_plan_cut *cut);
 void ofl_plan_cut_layout(ofl_plan_cut *cut);
 /* What is copied of a piece: up to the end of its last slice. */
 uint64_t ofl_plan_piece_data(const ofl_plan_cut *cut, const ofl_unit *unit);
+/* In how many copies of at most so many bytes. */
+uint64_t ofl_plan_piece_copies(const ofl_plan_facts *facts, const ofl_plan_cut *cut, const ofl_unit *unit, uint64_t most);
 
 /* Into how many units a matrix is cut by parts of this size; the part size at which it makes `parts` equal ones. */
 uint64_t ofl_plan_parts_of(const ofl_plan_tensor *tensor, uint64_t part_bytes);

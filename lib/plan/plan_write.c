@@ -110,8 +110,8 @@ static void write_compute(ofl_json_text *t, const ofl_plan_facts *facts)
     ofl_json_put_double(t, "prefill_attention_seconds_per_kv_token", facts->prefill_seconds);
     ofl_json_put_double(t, "host_seconds_per_step", facts->host_seconds);
     ofl_json_put_double(t, "host_seconds_per_row", facts->row_seconds);
-    ofl_json_put_double(t, "host_seconds_per_unit", facts->unit_seconds);
-    ofl_json_put_double(t, "host_seconds_per_piece", facts->piece_seconds);
+    if (facts->unit_seconds != 0) ofl_json_put_double(t, "host_seconds_per_unit", facts->unit_seconds);
+    if (facts->piece_seconds != 0) ofl_json_put_double(t, "host_seconds_per_piece", facts->piece_seconds);
 }
 
 static void write_workload(ofl_json_text *t, const ofl_plan *plan)
@@ -181,6 +181,7 @@ static void write_slice(ofl_json_text *t, const ofl_plan_facts *facts, const ofl
     ofl_json_put_u64(t, "index", slice->tensor);
     ofl_json_put_string(t, "class", ofl_plan_class_name((ofl_tensor_class)tensor->tensor_class));
     if (tensor->also_lookup) ofl_json_put_string(t, "also", "lookup");
+    if (tensor->callers) ofl_json_put_string(t, "kept", "caller");
     ofl_json_put_u64(t, "bytes", slice->bytes);
     ofl_json_put_u64(t, "row_bytes", tensor->row_bytes);
     ofl_json_put_string(t, "tier", ofl_tier_name(slice->tier));
@@ -276,7 +277,7 @@ static void write_forecast(ofl_json_text *t, const ofl_plan *plan)
     if (f->knee_tokens != 0) ofl_json_put_u64(t, "knee_tokens", f->knee_tokens);
     else ofl_json_put_null(t, "knee_tokens");
     ofl_json_put_double(t, "first_token_seconds", f->first_token_seconds);
-    ofl_json_put_double(t, "load_seconds", f->load_seconds);
+    if (f->load_seconds != 0) ofl_json_put_double(t, "load_seconds", f->load_seconds);
     ofl_json_put_double(t, "lower_bound_seconds", f->lower_bound_seconds);
     ofl_json_put_double(t, "above_bound_percent", 100 * ofl_plan_above_bound(f));
     ofl_json_put_string(t, "above_bound_why", ofl_plan_above_bound_why(plan));

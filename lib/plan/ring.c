@@ -22,7 +22,8 @@ static ofl_ring_piece *piece_at(ofl_ring *ring, uint32_t index)
     return &ring->pieces[place < ring->piece_capacity ? place : place - ring->piece_capacity];
 }
 
-/* A piece given back while others are live frees the space up to the next live one; the last frees all, so that an empty ring starts anew at 0. */
+/* A piece given back while others are live frees the space up to the next live one; the last frees all, so that an empty ring starts anew
+ * at 0. */
 static void drop_given(ofl_ring *ring)
 {
     while (ring->count > 0 && piece_at(ring, 0)->given) {

@@ -1,7 +1,8 @@
-/* The staging ring's bookkeeping, shared by the planner's timeline and the engine, so that both decide alike. No device, no thread, no clock.
+/* The staging ring's bookkeeping, shared by the planner's timeline and the engine, so that both decide alike. No device, no thread, no
+ * clock.
  *
- * Pieces are placed in order, each contiguous; one that does not fit before the end starts again at 0 and what is left there stays empty until the
- * pieces before it are gone. Space is free again when its piece AND every piece placed before it were given back. */
+ * Pieces are placed in order, each contiguous; one that does not fit before the end starts again at 0 and what is left there stays empty
+ * until the pieces before it are gone. Space is free again when its piece AND every piece placed before it were given back. */
 #ifndef OFLOAD_LIB_RING_H
 #define OFLOAD_LIB_RING_H
 
@@ -26,7 +27,8 @@ typedef struct ofl_ring {
 /* max_pieces ≥ 1 live at once. OFL_ERROR_HOST_MEMORY. */
 ofl_status ofl_ring_init(ofl_ring *ring, uint64_t bytes, uint32_t max_pieces);
 void ofl_ring_clear(ofl_ring *ring);
-/* Places a piece (bytes > 0, a multiple of OFL_ALIGNMENT_BYTES): false when there is no room now. *piece_out numbers it for ofl_ring_give. */
+/* Places a piece (bytes > 0, a multiple of OFL_ALIGNMENT_BYTES): false when there is no room now. *piece_out numbers it for
+ * ofl_ring_give. */
 bool ofl_ring_take(ofl_ring *ring, uint64_t bytes, uint64_t *offset_out, uint64_t *piece_out);
 void ofl_ring_give(ofl_ring *ring, uint64_t piece);
 

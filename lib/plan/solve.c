@@ -23,8 +23,8 @@
 
 #define ROOMY_SHARE 64u /* a model this many times a part is cut fine enough */
 
-/* Does it fit, and if `roomy`, with a ring for parts that are no smaller than they are made by choice? Below that each unit costs more in calls and
- * waking than its copy takes. */
+/* Does it fit, and if `roomy`, with a ring for parts that are no smaller than they are made by choice? Below that each unit costs more in
+ * calls and waking than its copy takes. */
 static bool fits(const ofl_plan_search *s, uint32_t sequences, bool roomy)
 {
     ofl_plan_room room;
@@ -98,20 +98,21 @@ static ofl_status too_big(const ofl_plan_search *s, uint32_t sequences)
     if (!ofl_add_u64(b.total_bytes, weights, &needed)) needed = UINT64_MAX;
     if (fits >= sequences)
         return ofl_fail_room(OFL_ERROR_NO_FIT, needed, b.vram_bytes,
-                             "plan: %u sequences of %llu tokens: the rest of %s cannot be divided between weights and a ring that holds their pieces; "
-                             "give more memory or let matrices be cut",
+                             "plan: %u sequences of %llu tokens: the rest of %s cannot be divided between weights and a ring that holds "
+                             "their pieces; give more memory or let matrices be cut",
                              sequences, context, ofl_bytes_text(b.vram_bytes).text);
     if (fits > 0)
         return ofl_fail_room(OFL_ERROR_NO_FIT, needed, b.vram_bytes,
-                             "plan: %u sequences of %llu tokens need %s of device memory with the least of weights, %s may be used; at most %u sequences fit",
+                             "plan: %u sequences of %llu tokens need %s of device memory with the least of weights, %s may be used; "
+                             "at most %u sequences fit",
                              sequences, context, ofl_bytes_text(needed).text, ofl_bytes_text(b.vram_bytes).text, fits);
     return ofl_fail_room(OFL_ERROR_NO_FIT, needed, b.vram_bytes,
-                         "plan: not even one sequence of %llu tokens fits: KV %s, activations %s, runtime %s, headroom %s and %s of %s are more than the %s "
-                         "that may be used; give more memory, a shorter context%s",
-                         context, ofl_bytes_text(b.kv_bytes).text, ofl_bytes_text(b.activation_bytes).text, ofl_bytes_text(b.runtime_bytes).text,
-                         ofl_bytes_text(b.headroom_bytes).text,
-                         s->wish->force_layers ? "the resident layers with two slots" : "small tensors with the least ring", ofl_bytes_text(weights).text,
-                         ofl_bytes_text(b.vram_bytes).text,
+                         "plan: not even one sequence of %llu tokens fits: KV %s, activations %s, runtime %s, headroom %s and %s of %s "
+                         "are more than the %s that may be used; give more memory, a shorter context%s",
+                         context, ofl_bytes_text(b.kv_bytes).text, ofl_bytes_text(b.activation_bytes).text,
+                         ofl_bytes_text(b.runtime_bytes).text, ofl_bytes_text(b.headroom_bytes).text,
+                         s->wish->force_layers ? "the resident layers with two slots" : "small tensors with the least ring",
+                         ofl_bytes_text(weights).text, ofl_bytes_text(b.vram_bytes).text,
                          s->wish->force_layers          ? " or fewer resident layers"
                          : s->wish->cut == OFL_CUT_AUTO ? ""
                                                         : " or smaller parts");

@@ -51,8 +51,8 @@ static bool may_leave(const ofl_plan_facts *facts, const ofl_plan_cut *cut, cons
     return unit->piece_bytes != 0 && ofl_plan_unit_tier(cut, unit) == from && !is_gathered(facts, cut, unit);
 }
 
-/* Moves units of one tier to the next lower one until no more than `room` is left there, evenly over the execution order; what then still is too much
- * goes in that order. */
+/* Moves units of one tier to the next lower one until no more than `room` is left there, evenly over the execution order; what then still
+ * is too much goes in that order. */
 static void demote(const ofl_plan_facts *facts, ofl_plan_cut *cut, ofl_tier from, uint64_t room)
 {
     uint64_t there = tier_bytes(cut, from), movable = 0;
@@ -103,16 +103,17 @@ ofl_status ofl_plan_place_host(const ofl_plan_facts *facts, ofl_plan_cut *cut, o
     uint64_t pinned = lookups + tier_bytes(cut, OFL_TIER_PINNED);
     if (pinned > pinnable)
         return ofl_fail_room(OFL_ERROR_NO_FIT, pinned, pinnable,
-                             "plan: the embedding's rows are read from page-locked host memory: %s are needed, %s may be page-locked; allow more",
+                             "plan: the embedding's rows are read from page-locked host memory: %s are needed, %s may be page-locked; "
+                             "allow more",
                              ofl_bytes_text(pinned).text, ofl_bytes_text(pinnable).text);
     demote(facts, cut, OFL_TIER_PAGEABLE, less(host, pinned + bounce));
     count_tiers(cut, budget);
     if (budget->file_bytes != 0 && facts->sources[OFL_FIGURE_FILE] == OFL_SOURCE_NONE)
-        return ofl_fail_room(
-            OFL_ERROR_NO_FIT, budget->pinned_bytes + budget->pageable_bytes + budget->file_bytes, host,
-            "plan: %s of weights must live in host memory, %s may be used, and no rate for reading the rest from its file is known; give more host "
-            "memory or the file's rate",
-            ofl_bytes_text(budget->pinned_bytes + budget->pageable_bytes + budget->file_bytes).text, ofl_bytes_text(host).text);
+        return ofl_fail_room(OFL_ERROR_NO_FIT, budget->pinned_bytes + budget->pageable_bytes + budget->file_bytes, host,
+                             "plan: %s of weights must live in host memory, %s may be used, and no rate for reading the rest from its file "
+                             "is known; give more host memory or the file's rate",
+                             ofl_bytes_text(budget->pinned_bytes + budget->pageable_bytes + budget->file_bytes).text,
+                             ofl_bytes_text(host).text);
     return OFL_OK;
 }
 
@@ -136,7 +137,8 @@ double ofl_plan_fill_rate(const ofl_plan_facts *facts, ofl_tier tier)
 
 double ofl_plan_pinnable(const ofl_plan_facts *facts)
 {
-    return fmax(0, fmin((double)limit_of(facts, OFL_FIGURE_PINNABLE), (double)limit_of(facts, OFL_FIGURE_HOST)) - (double)facts->lookup_bytes);
+    double most = fmin((double)limit_of(facts, OFL_FIGURE_PINNABLE), (double)limit_of(facts, OFL_FIGURE_HOST));
+    return fmax(0, most - (double)facts->lookup_bytes);
 }
 
 double ofl_plan_link_seconds(const ofl_plan_facts *facts, double streamed, double starts)

@@ -111,23 +111,25 @@ static uint64_t most_in_flight(const ofl_timeline_input *in)
     return ofl_min_u64(in->ring_bytes / least, in->piece_count) + 1;
 }
 
-static void sums(const ofl_timeline_input *in, ofl_step_estimate *out)
+/* Returns what the copies take. */
+static double sums(const ofl_timeline_input *in, ofl_step_estimate *out)
 {
-    double fill = 0;
+    double copies = 0, fill = 0;
     out->compute_seconds = in->tail + in->host;
     for (uint64_t i = 0; i < in->piece_count; i++) {
-        out->link_seconds += in->pieces[i].copy_seconds;
+        copies += in->pieces[i].copy_seconds;
         fill += in->pieces[i].fill_seconds;
         out->compute_seconds += in->lead[i] + in->own[i];
     }
-    out->link_seconds = ofl_larger(out->link_seconds, fill);
+    out->link_seconds = ofl_larger(copies, fill);
     out->bound_seconds = ofl_larger(out->link_seconds, out->compute_seconds);
+    return copies;
 }
 
 ofl_status ofl_plan_timeline(const ofl_timeline_input *in, ofl_step_estimate *out)
 {
     ofl_step_estimate estimate = {.struct_size = sizeof estimate};
-    sums(in, &estimate);
+    double copies = sums(in, &estimate);
     estimate.step_seconds = estimate.bound_seconds;
     if (in->piece_count != 0) {
         player p = {.in = in, .capacity = most_in_flight(in)};
@@ -142,7 +144,7 @@ ofl_status ofl_plan_timeline(const ofl_timeline_input *in, ofl_step_estimate *ou
     }
     if (estimate.step_seconds <= estimate.bound_seconds * (1 + 1e-12))
         estimate.step_seconds = estimate.bound_seconds; /* no residue of rounding */
-    estimate.link_idle_seconds = estimate.step_seconds - estimate.link_seconds;
+    estimate.link_idle_seconds = estimate.step_seconds - copies;
     estimate.stall_seconds = estimate.step_seconds - estimate.compute_seconds;
     *out = estimate;
     return OFL_OK;

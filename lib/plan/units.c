@@ -282,3 +282,19 @@ uint64_t ofl_plan_piece_data(const ofl_plan_cut *cut, const ofl_unit *unit)
     }
     return end;
 }
+
+uint64_t ofl_plan_piece_copies(const ofl_plan_facts *facts, const ofl_plan_cut *cut, const ofl_unit *unit, uint64_t most)
+{
+    uint64_t copies = 0;
+    ofl_copy_run last = {0};
+    for (uint32_t i = 0; i < unit->slice_count; i++) {
+        const ofl_slice *slice = &cut->slices[unit->slice_first + i];
+        if (slice->tier == OFL_TIER_DEVICE) continue;
+        const ofl_copy_run run = {slice->piece_offset, slice->bytes,
+                                  ofl_is_packed(slice->tier, facts->tensors[slice->tensor].callers, slice->bytes)};
+        if (ofl_copy_run_takes(&last, &run)) continue;
+        copies += ofl_copy_count(last.bytes, most);
+        last = run;
+    }
+    return copies + ofl_copy_count(last.bytes, most);
+}
