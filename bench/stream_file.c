@@ -1,7 +1,6 @@
 #include "stream_file.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,54 +47,74 @@ void stream_file_drop(char *path)
     free(path);
 }
 
+/* As the engine's fillers read: a few threads take chunk after chunk, in the file's order. */
 typedef struct reading {
     const ofl_model *model;
     ofl_model_reader *reader;
-    atomic_uint next; /* tensor */
-    atomic_int status;
-    atomic_ullong bytes;
+    pthread_mutex_t mutex; /* of the next three */
+    uint32_t tensor;
+    uint64_t done; /* of that tensor */
+    ofl_status status;
 } reading;
 
-static ofl_status read_tensor(reading *r, uint32_t index, void *buffer)
+typedef struct chunk { uint32_t tensor; uint64_t from, bytes; } chunk;
+
+/* Locked. OFL_END: there is no more. */
+static ofl_status take(reading *r, chunk *out)
 {
     ofl_tensor_info info = {.struct_size = sizeof info};
-    ofl_status status = ofl_model_tensor_get(r->model, index, &info);
-    for (uint64_t done = 0; done < info.bytes && status == OFL_OK; done += CHUNK_BYTES) {
-        const void *data;
-        uint64_t left = info.bytes - done, bytes = left < CHUNK_BYTES ? left : CHUNK_BYTES;
-        status = ofl_model_reader_read(r->reader, index, done, bytes, buffer, &data);
-        atomic_fetch_add(&r->bytes, bytes);
-    }
-    return status;
+    if (r->status != OFL_OK || r->tensor >= ofl_model_tensor_count(r->model)) return OFL_END;
+    ofl_status status = ofl_model_tensor_get(r->model, r->tensor, &info);
+    if (status != OFL_OK) return status;
+    uint64_t left = info.bytes - r->done;
+    *out = (chunk){r->tensor, r->done, left < CHUNK_BYTES ? left : CHUNK_BYTES};
+    r->done += out->bytes;
+    if (r->done == info.bytes) r->tensor++, r->done = 0;
+    return OFL_OK;
+}
+
+static ofl_status read_next(reading *r, void *buffer)
+{
+    const void *data;
+    chunk c;
+    (void)pthread_mutex_lock(&r->mutex);
+    ofl_status status = take(r, &c);
+    (void)pthread_mutex_unlock(&r->mutex);
+    return status == OFL_OK ? ofl_model_reader_read(r->reader, c.tensor, c.from, c.bytes, buffer, &data) : status;
 }
 
 static void *read_some(void *context)
 {
     reading *r = context;
     void *buffer = aligned_alloc(OFL_MODEL_READ_ALIGNMENT, CHUNK_BYTES + 2 * OFL_MODEL_READ_ALIGNMENT);
-    ofl_status status = buffer != NULL ? OFL_OK : OFL_ERROR_HOST_MEMORY;
-    while (status == OFL_OK) {
-        uint32_t index = atomic_fetch_add(&r->next, 1);
-        if (index >= ofl_model_tensor_count(r->model)) break;
-        status = read_tensor(r, index, buffer);
-    }
-    if (status != OFL_OK) atomic_store(&r->status, status);
+    ofl_status status = buffer != NULL ? OFL_OK : app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
+    while (status == OFL_OK) status = read_next(r, buffer);
+    (void)pthread_mutex_lock(&r->mutex);
+    if (status != OFL_END && r->status == OFL_OK) r->status = status;
+    (void)pthread_mutex_unlock(&r->mutex);
     free(buffer);
     return NULL;
 }
 
-ofl_status stream_file_rate(const ofl_model *model, double *rate_out)
+static ofl_status read_all(reading *r)
 {
     pthread_t threads[READERS];
     int started = 0;
-    reading r = {.model = model};
-    ofl_status status = ofl_model_reader_open(model, &r.reader);
-    if (status != OFL_OK) return status;
-    double start = bench_seconds();
-    while (started < READERS && pthread_create(&threads[started], NULL, read_some, &r) == 0) started++;
-    if (started == 0) (void)read_some(&r);
+    r->tensor = 0;
+    while (started < READERS && pthread_create(&threads[started], NULL, read_some, r) == 0) started++;
+    if (started == 0) (void)read_some(r);
     for (int i = 0; i < started; i++) (void)pthread_join(threads[i], NULL);
-    *rate_out = (double)atomic_load(&r.bytes) / (bench_seconds() - start);
+    return r->status;
+}
+
+ofl_status stream_file_rate(const ofl_model *model, uint64_t bytes, double *rate_out)
+{
+    reading r = {.model = model, .mutex = PTHREAD_MUTEX_INITIALIZER};
+    ofl_status status = ofl_model_reader_open(model, &r.reader);
+    if (status == OFL_OK) status = read_all(&r); /* the engine, too, reads again what it has read before */
+    double start = bench_seconds();
+    if (status == OFL_OK) status = read_all(&r);
+    *rate_out = (double)bytes / (bench_seconds() - start);
     ofl_model_reader_close(r.reader);
-    return (ofl_status)atomic_load(&r.status);
+    return status;
 }

@@ -87,7 +87,7 @@ static ofl_status host_limit(streaming *s)
     ofl_status status = OFL_OK;
     if (s->source == FROM_PAGEABLE) status = ofl_machine_set(s->machine, OFL_FIGURE_PINNABLE, 1, OFL_SOURCE_GIVEN);
     if (s->source == FROM_FILE) {
-        status = stream_file_rate(s->model, &s->file_rate);
+        status = stream_file_rate(s->model, STREAM_LAYERS * s->layer_bytes, &s->file_rate);
         if (status == OFL_OK) status = ofl_machine_set(s->machine, OFL_FIGURE_FILE, s->file_rate, OFL_SOURCE_MEASURED);
         if (status == OFL_OK) status = ofl_machine_set(s->machine, OFL_FIGURE_HOST, floor(bytes / 3), OFL_SOURCE_GIVEN);
         if (status == OFL_OK) status = ofl_machine_set(s->machine, OFL_FIGURE_PINNABLE, floor(bytes / 3), OFL_SOURCE_GIVEN);

@@ -89,9 +89,14 @@ def load:
   where, "",
   ([rows[] | [.label, (.seconds | ms), (.bytes_per_second / 1e9 | digits(2)), "\(.spread_percent | digits(0)) %"]] | grid(["weights", "ms", "GB/s", "spread"]));
 
-def tables: {designs: "", tokens: "", replay: "", published: "", batch: "", bound: "", queue: "", accuracy: "", "accuracy-points": "", compare: "", plan: "", front: "", units: "", load: ""};
+def link:
+  where, "",
+  ([rows[] | select(.seconds) | [.label, (.seconds * 1e6 | digits(1)), (.bytes_per_second / 1e9 | digits(2))]] | grid(["copy", "µs", "GB/s"])), "",
+  ([rows[] | select(.start_seconds) | [.label, (.start_seconds * 1e6 | digits(1)), (.bytes_per_second / 1e9 | digits(2))]] | grid(["start + bytes ÷ rate", "start, µs", "rate, GB/s"]));
+
+def tables: {link: "", designs: "", tokens: "", replay: "", published: "", batch: "", bound: "", queue: "", accuracy: "", "accuracy-points": "", compare: "", plan: "", front: "", units: "", load: ""};
 if $known then tables | has($name)
-elif $name == "designs" then designs elif $name == "tokens" then tokens elif $name == "replay" then replay elif $name == "published" then published
+elif $name == "link" then link elif $name == "designs" then designs elif $name == "tokens" then tokens elif $name == "replay" then replay elif $name == "published" then published
 elif $name == "batch" then batch elif $name == "bound" then bound elif $name == "queue" then queue
 elif $name == "accuracy" then accuracy elif $name == "accuracy-points" then accuracy_points elif $name == "compare" then compare
 elif $name == "plan" then plan elif $name == "front" then front elif $name == "units" then units else load end
