@@ -7,7 +7,8 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ofload DESTINATION ${CMAKE_INSTA
 # find_package(ofload): the static library is a set of its own, since it alone needs what the library is made of.
 include(CMakePackageConfigHelpers)
 configure_file(${CMAKE_CURRENT_LIST_DIR}/ofload-config.cmake.in ${PROJECT_BINARY_DIR}/ofload-config.cmake @ONLY)
-write_basic_package_version_file(${PROJECT_BINARY_DIR}/ofload-config-version.cmake COMPATIBILITY SameMajorVersion)
+# Below 1.0 the API may change with the minor number; from then on: SameMajorVersion.
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/ofload-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/ofload-config.cmake ${PROJECT_BINARY_DIR}/ofload-config-version.cmake
         DESTINATION ${config_folder} COMPONENT dev)
 foreach(kind shared static)

@@ -3,7 +3,9 @@
 # its own.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
-set(CPACK_PACKAGE_CONTACT "libofload maintainers <maintainers@libofload.example>")
+# Who answers for the packages, as "Name <address>"; whoever publishes them gives theirs.
+set(OFLOAD_PACKAGE_CONTACT "libofload packagers <root@localhost>" CACHE STRING "The packages' maintainer, \"Name <address>\"")
+set(CPACK_PACKAGE_CONTACT "${OFLOAD_PACKAGE_CONTACT}")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY ${PROJECT_DESCRIPTION})
 set(CPACK_PACKAGE_FILE_NAME ofload-${PROJECT_VERSION})
 set(CPACK_VERBATIM_VARIABLES ON)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the Debian packages: tools/packages.sh [-o FOLDER] [cmake options]. They come into FOLDER (default: build-packages/deb).
 # With a CUDA toolkit its runtime is linked statically: one package for machines with and without a driver, which depends on no package of
-# CUDA. -DOFLOAD_CUDA=OFF leaves CUDA out.
+# CUDA. -DOFLOAD_CUDA=OFF leaves CUDA out. Who publishes them gives a maintainer: -DOFLOAD_PACKAGE_CONTACT="Name <address>".
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 folder=$root/build-packages
