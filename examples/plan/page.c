@@ -118,6 +118,13 @@ static void print_terms(const facts *f)
     (void)puts("step: one pass over the model, which gives every sequence one token.");
 }
 
+static bool file_rate_is_assumed(const page *p)
+{
+    ofl_source source = OFL_SOURCE_NONE;
+    (void)ofl_machine_get(p->machine, OFL_FIGURE_FILE, &source);
+    return source == OFL_SOURCE_ASSUMED;
+}
+
 static void print_forecast(const page *p, const facts *f)
 {
     char tokens[32], step[32], link[32], compute[32], bound[32], first[32], context[32], label[32], words[256];
@@ -131,8 +138,9 @@ static void print_forecast(const page *p, const facts *f)
     show_wrapped(label, words);
     printf("lower bound  %s a step: no layout in this memory can be faster\n", cli_show_seconds(bound, c->lower_bound_seconds));
     if (*ofl_plan_above_bound_why(p->plan) != '\0') show_wrapped("             ", ofl_plan_above_bound_why(p->plan));
-    printf("loading      about %s, once: what is kept in memory is read and page-locked\n",
-           cli_show_seconds(bound, c->load_seconds));
+    (void)snprintf(words, sizeof words, "about %s, once%s: reading and page-locking", cli_show_seconds(bound, c->load_seconds),
+                   file_rate_is_assumed(p) ? " (the file's rate is assumed)" : "");
+    show_wrapped("loading      ", words);
     printf("first token  %s after a prompt that fills the context of %s tokens\n", cli_show_seconds(first, c->first_token_seconds),
            cli_show_count(context, f->settings.context_tokens));
 }
