@@ -37,18 +37,22 @@ ssize_t __wrap_pread(int descriptor, void *to, size_t bytes, off_t offset)
     return __real_pread(descriptor, to, bytes, offset);
 }
 
-static double steady_step(fixture *f)
+/* Seconds of a step: the mean, and the least, which other work on the machine does not lengthen. */
+static double steady_step(fixture *f, double *least_out)
 {
     ofl_stream *stream;
-    double start = 0;
+    double start = 0, begun = 0;
+    *least_out = INFINITY;
     assert_ok(ofl_stream_create(f->device, &stream));
     for (int i = 0; i < WARM + STEPS; i++) {
         if (i == WARM) start = seconds();
+        begun = seconds();
         for (uint32_t u = 0; u < f->units; u++) {
             ofl_view view = {.struct_size = sizeof view};
             assert_ok(ofl_engine_acquire(f->engine, u, stream, &view));
             assert_ok(ofl_engine_release(f->engine, u, stream));
         }
+        if (i >= WARM) *least_out = fmin(*least_out, seconds() - begun);
     }
     double taken = (seconds() - start) / STEPS;
     assert_ok(ofl_stream_wait(f->device, stream));
@@ -66,13 +70,13 @@ static void hold_to_forecast(const fixture_case *c, fixture_model *model, const 
     double fill = (double)(f.budget.pageable_bytes + f.budget.file_bytes) / rate, link = (double)f.budget.stream_bytes_per_step / c->link;
     double longer = fmax(fill, link), sum = fill + (double)f.budget.pinned_bytes / c->link;
     disk_rate = c->file;
-    double measured = steady_step(&f), foretold = forecast.step.step_seconds;
+    double least, measured = steady_step(&f, &least), foretold = forecast.step.step_seconds;
     disk_rate = 0;
-    print_message("%s: step %.1f ms, foretold %.1f; filling %.1f, link %.1f, one after the other %.1f\n", what, measured * 1e3, foretold * 1e3,
-                  fill * 1e3, link * 1e3, sum * 1e3);
+    print_message("%s: step %.1f ms, the least %.1f, foretold %.1f; filling %.1f, link %.1f, one after the other %.1f\n", what, measured * 1e3,
+                  least * 1e3, foretold * 1e3, fill * 1e3, link * 1e3, sum * 1e3);
     assert_true(sum > 1.3 * longer);
     assert_true(fabs(forecast.step.link_seconds / longer - 1) < 0.02 && foretold < 1.03 * longer);
-    assert_true(measured > 0.95 * longer && measured < 1.25 * longer);
+    assert_true(measured > 0.95 * longer && least < 1.2 * longer);
     fixture_close(&f);
 }
 
