@@ -321,7 +321,7 @@ typedef struct ofl_stack {
     ofl_dtype dtype;
     const void *data;       /* block 0's, its rows one after the other */
     uint64_t rows, columns; /* a row makes one output; a vector is one row */
-    uint64_t stride_bytes;  /* from one block's to the next one's; 0: rows × columns of the type, so they follow each other */
+    uint64_t stride_bytes;  /* from one block's to the next one's, no less than a matrix; 0: just that, so they follow each other */
 } ofl_stack;
 /* The builder in one call: shape.block_count blocks, each with the stacks in the order given, which should be the order of use. An
  * embedding and an output head at one address are one tied matrix: of equal rows, columns and type, else OFL_ERROR_ARGUMENT.

@@ -64,19 +64,21 @@ static ofl_status check(const blocks *b, uint32_t index)
     return OFL_OK;
 }
 
-/* Where a block's matrix lies: OFL_ERROR_OVERFLOW beyond 64 bits. */
+/* Where a block's matrix lies: OFL_ERROR_OVERFLOW beyond 64 bits or the end of memory, OFL_ERROR_ARGUMENT where blocks would overlap. */
 static ofl_status place(const ofl_stack *stack, uint32_t block, const void **out)
 {
-    uint64_t elements, stride = stack->stride_bytes, offset;
+    uint64_t elements, bytes, offset, end;
     if (!ofl_mul_u64(stack->rows, stack->columns, &elements))
         return ofl_fail(OFL_ERROR_OVERFLOW, "stack: rows times columns overflow 64 bits");
-    if (stride == 0) {
-        ofl_status status = ofl_dtype_bytes(stack->dtype, elements, &stride);
-        if (status != OFL_OK) return status;
-    }
-    if (!ofl_mul_u64(stride, block, &offset) || offset > UINTPTR_MAX - (uintptr_t)stack->data)
+    ofl_status status = ofl_dtype_bytes(stack->dtype, elements, &bytes);
+    if (status != OFL_OK) return status;
+    uint64_t stride = stack->stride_bytes == 0 ? bytes : stack->stride_bytes;
+    if (stride < bytes)
+        return ofl_fail(OFL_ERROR_ARGUMENT, "stack: blocks are %llu bytes apart, but a matrix takes %llu; stride_bytes counts bytes",
+                        (unsigned long long)stride, (unsigned long long)bytes);
+    if (!ofl_mul_u64(stride, block, &offset) || !ofl_add_u64(offset, bytes, &end) || end > UINTPTR_MAX - (uintptr_t)stack->data)
         return ofl_fail(OFL_ERROR_OVERFLOW, "stack: block %u lies beyond all memory", (unsigned)block);
-    *out = (const char *)stack->data + offset;
+    *out = (const void *)((uintptr_t)stack->data + offset);
     return OFL_OK;
 }
 
