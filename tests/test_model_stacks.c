@@ -156,6 +156,11 @@ static void test_what_is_refused(void **state)
     refused(bad, 3, OFL_ERROR_OVERFLOW);
     bad.stride_bytes = UINT64_MAX;
     refused(bad, 3, OFL_ERROR_OVERFLOW);
+    bad.stride_bytes = HIDDEN * HIDDEN; /* elements, not bytes */
+    refused(bad, 3, OFL_ERROR_ARGUMENT);
+    bad = good;
+    bad.data = (const void *)(UINTPTR_MAX - 16);
+    refused(bad, 1, OFL_ERROR_OVERFLOW);
     refused(good, UINT32_MAX, OFL_ERROR_ARGUMENT);
     ofl_model_shape shape = shape_of(1);
     ofl_model *model = NULL;
