@@ -6,6 +6,7 @@
 #   replay                     a published experiment at full size: six minutes and 18 GB of memory
 #   accuracy                   forecast against measurement, 33 points: under eight minutes
 #   compare                    through PyTorch too: two minutes; needs tools/setup.sh's install_compare
+#   soak                       the driver for half an hour: not among the default steps
 #   batch                      forecast against measurement of whole runs of ofload-batch on a small real model: two minutes
 # On an idle machine: all but the first line are measured on the wall clock, and other load is in every figure. Then bench/tables.sh --write and bench/plot.sh.
 set -euo pipefail
@@ -16,9 +17,9 @@ while [ $# -gt 0 ]; do
     case "$1" in
     --build) build=${2:?--build needs a folder}; shift ;;
     --output) output=${2:?--output needs a folder}; shift ;;
-    -*) sed -n '2,11p' "${BASH_SOURCE[0]}"; exit 2 ;;
+    -*) sed -n '2,12p' "${BASH_SOURCE[0]}"; exit 2 ;;
     *)
-        [[ " ${all[*]} " = *" $1 "* ]] || { echo "run.sh: there is no step \"$1\"; there are: ${all[*]}" >&2; exit 2; }
+        [[ " ${all[*]} soak " = *" $1 "* ]] || { echo "run.sh: there is no step \"$1\"; there are: ${all[*]}" >&2; exit 2; }
         steps+=("$1")
         ;;
     esac
@@ -111,6 +112,7 @@ run() {
     link) bench link link --device sim:vram=1GiB,h2d=2GB/s,start=5us ;;
     compare) here_only=(--python "$(compare_python)") && bench compare compare ;;
     batch) batch ;;
+    soak) OFLOAD_BUILD=$build "$root/tests/soak.sh" 30 "$work/soak" >&2 && keep soak "tests/soak.sh" <"$work/soak" ;;
     esac
 }
 

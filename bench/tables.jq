@@ -94,9 +94,16 @@ def link:
   ([rows[] | select(.seconds) | [.label, (.seconds * 1e6 | digits(1)), (.bytes_per_second / 1e9 | digits(2))]] | grid(["copy", "µs", "GB/s"])), "",
   ([rows[] | select(.start_seconds) | [.label, (.start_seconds * 1e6 | digits(1)), (.bytes_per_second / 1e9 | digits(2))]] | grid(["start + bytes ÷ rate", "start, µs", "rate, GB/s"]));
 
-def tables: {link: "", designs: "", tokens: "", replay: "", published: "", batch: "", bound: "", queue: "", accuracy: "", "accuracy-points": "", compare: "", plan: "", front: "", units: "", load: ""};
+def soak:
+  "Simulated device \(.result.device); " + where, "",
+  ([rows[] | [.label, .seconds, (.memory_bytes / 1e6 | digits(1)), .handles, .threads, (.answered_bytes_per_second / 1e3 | digits(1))]]
+   | grid(["", "seconds", "memory of its own, MB", "handles", "threads", "answered, kB/s"])), "",
+  "\(.result.answers) answers in \(.result.steps) steps, \(.result.error_lines) error lines; a step took \(.result.error_percent | signed(0)) % of the forecast"
+  + (if .result.quiet then ", the pace of the quarters \((.result.pace_spread - 1) * 100 | digits(0)) % apart." else "; other work kept the machine busy, so the pace says nothing." end);
+
+def tables: {soak: "", link: "", designs: "", tokens: "", replay: "", published: "", batch: "", bound: "", queue: "", accuracy: "", "accuracy-points": "", compare: "", plan: "", front: "", units: "", load: ""};
 if $known then tables | has($name)
 elif $name == "link" then link elif $name == "designs" then designs elif $name == "tokens" then tokens elif $name == "replay" then replay elif $name == "published" then published
 elif $name == "batch" then batch elif $name == "bound" then bound elif $name == "queue" then queue
 elif $name == "accuracy" then accuracy elif $name == "accuracy-points" then accuracy_points elif $name == "compare" then compare
-elif $name == "plan" then plan elif $name == "front" then front elif $name == "units" then units else load end
+elif $name == "plan" then plan elif $name == "front" then front elif $name == "units" then units elif $name == "soak" then soak else load end
