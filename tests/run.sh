@@ -49,8 +49,8 @@ tsan=(ctest --test-dir build-tsan --output-on-failure -j 2 -L threads)
 setarch "$(uname -m)" -R true 2>/dev/null && tsan=(setarch "$(uname -m)" -R "${tsan[@]}")
 say "Tests: build-tsan (those with threads)"
 "${tsan[@]}"
-say "Fuzzing: ${OFLOAD_FUZZ_SECONDS:-20} s a target"
-tests/fuzz/run.sh "${OFLOAD_FUZZ_SECONDS:-20}"
+say "Fuzzing: ${OFLOAD_FUZZ_SECONDS:-10} s a target"
+tests/fuzz/run.sh "${OFLOAD_FUZZ_SECONDS:-10}"
 say "Style: format, lint, reference"
 OFLOAD_BUILD=build-clang tests/style.sh format tidy docs
 say "All stages passed"

@@ -10,7 +10,8 @@
 enum { WARM = 6, STEPS = 10 };
 
 /* A disk of a given rate, however many threads read from it: bytes a second, 0: as it is. */
-static double disk_rate, disk_free;
+static _Atomic double disk_rate; /* readers look at it while a test sets it */
+static double disk_free;
 static pthread_mutex_t disk = PTHREAD_MUTEX_INITIALIZER;
 
 static double seconds(void)
