@@ -22,7 +22,7 @@ static ofl_status check(cudaError_t error, const char *call)
 
 ofl_status marks_open(ofl_stream *stream, uint32_t most, marks **out)
 {
-    marks *m = calloc(1, sizeof *m + 2 * (size_t)most * sizeof m->events[0]);
+    marks *m = calloc(1, sizeof *m + 2 * (size_t)most * sizeof(cudaEvent_t));
     if (m == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "times of a step: out of host memory; free some");
     ofl_status status = OFL_OK;
     m->stream = (cudaStream_t)(void *)stream;
