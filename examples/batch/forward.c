@@ -26,7 +26,7 @@ ofl_status forward_choose(const ofl_device *device, const forward_kind **out)
 ofl_status forward_open(const ofl_model *model, const ofl_plan *plan, ofl_engine *engine, ofl_device *device, uint32_t threads,
                         forward **out)
 {
-    const forward_kind *kind;
+    const forward_kind *kind = NULL;
     ofl_status status = forward_choose(device, &kind);
     return status == OFL_OK ? kind->open(model, plan, engine, device, threads, out) : status;
 }
@@ -51,7 +51,7 @@ void forward_times_get(const forward *f, forward_times *out) { f->kind->times(f,
 
 ofl_status forward_measure(const forward_measure_job *job, ofl_compute_figures *out)
 {
-    const forward_kind *kind;
+    const forward_kind *kind = NULL;
     if (job->max_tokens == 0 || job->max_rows == 0) return app_fail(OFL_ERROR_ARGUMENT, "measuring: no tokens or no rows");
     ofl_status status = forward_choose(job->device, &kind);
     if (status == OFL_OK) status = forward_supports(job->model);
