@@ -3,9 +3,9 @@
 #   bound queue published      modelled or on the virtual clock: the same on every machine, seconds
 #   plan front units load      what planning, the front, the engine's calls and loading cost: seconds each
 #   link designs tokens        the simulated link; simpler ways of streaming beside this engine, by compute and by tokens: three minutes
-#   replay                     a published experiment at full size: six minutes and 18 GB of memory
-#   accuracy                   forecast against measurement, 33 points: under eight minutes
-#   compare                    through PyTorch too: two minutes; needs tools/setup.sh's install_compare
+#   replay                     a published experiment at full size: 18 GB of memory, and about six minutes (estimated, not run yet)
+#   accuracy                   forecast against measurement, 33 points: six minutes
+#   compare                    through PyTorch too; needs tools/setup.sh's install_compare
 #   soak                       the driver for half an hour: not among the default steps
 #   batch                      forecast against measurement of whole runs of ofload-batch on a small real model: two minutes
 # On an idle machine: all but the first line are measured on the wall clock, and other load is in every figure. Then bench/tables.sh --write and bench/plot.sh.
