@@ -54,8 +54,6 @@ typedef struct forward_run { /* one step under way */
 ofl_status forward_block(forward_run *s);
 ofl_status forward_head(forward_run *s);
 
-/* Elements of the widest row that a product reads. */
-uint64_t forward_widest(const ofl_model_shape *shape);
 /* Attention's scale and the row sizes. */
 void forward_derive(cpu_forward *f);
 

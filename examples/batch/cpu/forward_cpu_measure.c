@@ -7,6 +7,7 @@
 #include "batch/cpu/forward_cpu.h"
 #include "batch/cpu/threads.h"
 #include "batch/cpu/tile.h"
+#include "batch/forward_sizes.h"
 #include "batch/held_model.h"
 #include "common/app_error.h"
 

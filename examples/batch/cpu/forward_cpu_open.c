@@ -1,20 +1,15 @@
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "batch/cpu/forward_cpu.h"
 #include "batch/cpu/threads.h"
 #include "batch/cpu/tile.h"
+#include "batch/forward_sizes.h"
 #include "batch/supports.h"
 #include "common/app_error.h"
 #include "common/cli.h"
 
 static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
-
-uint64_t forward_widest(const ofl_model_shape *s)
-{
-    return max_u64(s->hidden_size, max_u64((uint64_t)s->head_count * s->head_dim_k, s->ffn_size));
-}
 
 void forward_derive(cpu_forward *f)
 {
@@ -22,7 +17,7 @@ void forward_derive(cpu_forward *f)
     f->q = s->head_count * s->head_dim_k;
     f->kv_row = s->head_count_kv * s->head_dim_k;
     f->epsilon = (float)s->norm_epsilon;
-    f->attention_scale = s->attention_scale != 0 ? (float)s->attention_scale : 1.0f / sqrtf((float)s->head_dim_k);
+    f->attention_scale = forward_attention_scale(s);
 }
 
 /* A buffer from the arena, 256-byte aligned; NULL when what is left is too small. */
@@ -153,12 +148,10 @@ static ofl_status shrink_kv(cpu_forward *f, uint64_t bytes)
 ofl_status cpu_shrink(forward *base, uint32_t tokens_per_step, uint32_t logits_rows, uint64_t kv_tokens)
 {
     cpu_forward *f = (cpu_forward *)(void *)base;
-    uint64_t hidden = 0, unused, kv_bytes = kv_tokens / f->settings.kv_block_tokens * f->cache.block_bytes;
+    uint64_t kv_bytes = kv_tokens / f->settings.kv_block_tokens * f->cache.block_bytes;
     ofl_budget *b = &f->budget;
-    ofl_status status =
-        ofl_activation_bytes(&f->shape, f->settings.compute_type, tokens_per_step, logits_rows, 0, &hidden, &b->logits_bytes, &unused);
-    if (status != OFL_OK) return app_forward(status);
-    b->activation_bytes = hidden + b->logits_bytes + b->workspace_bytes;
+    ofl_status status = forward_budget_less(&f->shape, f->settings.compute_type, tokens_per_step, logits_rows, b);
+    if (status != OFL_OK) return status;
     f->settings.tokens_per_step_cap = tokens_per_step;
     matmul_close(f->products);
     f->products = NULL;

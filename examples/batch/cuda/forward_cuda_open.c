@@ -1,9 +1,9 @@
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "batch/cuda/device_current.h"
 #include "batch/cuda/forward_cuda.h"
+#include "batch/forward_sizes.h"
 #include "batch/supports.h"
 #include "common/app_error.h"
 #include "common/cli.h"
@@ -16,15 +16,10 @@ static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t round_up(uint64_t bytes) { return (bytes + OFL_ALIGNMENT_BYTES - 1) / OFL_ALIGNMENT_BYTES * OFL_ALIGNMENT_BYTES; }
 static uint64_t type_bytes(ofl_compute_type type) { return type == OFL_COMPUTE_BF16 ? 2 : 4; }
 
-static uint64_t widest(const ofl_model_shape *s)
-{
-    return max_u64(s->hidden_size, max_u64((uint64_t)s->head_count * s->head_dim_k, s->ffn_size));
-}
-
 /* ---- what the plan has to count ---- */
 
 /* Of the library of products: sums of 64 tokens in four parts, up to what it is commonly given. */
-static uint64_t gemm_bytes(const ofl_model_shape *s) { return min_u64(round_up(1024 * widest(s)), GEMM_WORKSPACE_BYTES); }
+static uint64_t gemm_bytes(const ofl_model_shape *s) { return min_u64(round_up(1024 * forward_widest(s)), GEMM_WORKSPACE_BYTES); }
 
 /* Elements of the largest matrix that is stored in another type than the products read; 0: none. */
 static ofl_status largest_expanded(const ofl_model *model, ofl_compute_type type, uint64_t *out)
@@ -63,7 +58,7 @@ void cuda_derive(cuda_forward *f)
     f->q = s->head_count * s->head_dim_k;
     f->kv_row = s->head_count_kv * s->head_dim_k;
     f->epsilon = (float)s->norm_epsilon;
-    f->attention_scale = s->attention_scale != 0 ? (float)s->attention_scale : 1.0f / sqrtf((float)s->head_dim_k);
+    f->attention_scale = forward_attention_scale(s);
 }
 
 typedef struct arena {
@@ -113,10 +108,10 @@ static ofl_status take_fixed(cuda_forward *f, arena *a)
     take_workspace(f, a);
     r->residual = take(a, tokens * s->hidden_size * 4);
     r->wide = take(a, tokens * wide * 4);
-    r->inputs = take(a, max_u64(tokens, f->logits_rows) * widest(s) * c);
+    r->inputs = take(a, max_u64(tokens, f->logits_rows) * forward_widest(s) * c);
     r->tables = take(a, tokens * s->rope_dim * 4);
     take_vectors(f, a);
-    if (!a->full && f->logits_rows != 0 && r->expanded_elements >= widest(s)) return OFL_OK;
+    if (!a->full && f->logits_rows != 0 && r->expanded_elements >= forward_widest(s)) return OFL_OK;
     return app_fail(OFL_ERROR_MISMATCH, "forward pass: the plan's %s of activations are too little for %llu tokens a step; make the plan anew",
                     cli_show_bytes((char[32]){0}, f->budget.activation_bytes, 0), (unsigned long long)tokens);
 }
@@ -306,12 +301,10 @@ static ofl_status shrink_kv(cuda_forward *f, uint64_t bytes)
 ofl_status cuda_shrink(forward *base, uint32_t tokens_per_step, uint32_t logits_rows, uint64_t kv_tokens)
 {
     cuda_forward *f = (cuda_forward *)(void *)base;
-    uint64_t hidden = 0, unused, kv_bytes = kv_tokens / f->settings.kv_block_tokens * f->cache.block_bytes;
+    uint64_t kv_bytes = kv_tokens / f->settings.kv_block_tokens * f->cache.block_bytes;
     ofl_budget *b = &f->budget;
-    ofl_status status =
-        ofl_activation_bytes(&f->shape, f->settings.compute_type, tokens_per_step, logits_rows, 0, &hidden, &b->logits_bytes, &unused);
-    if (status != OFL_OK) return app_forward(status);
-    b->activation_bytes = hidden + b->logits_bytes + b->workspace_bytes;
+    ofl_status status = forward_budget_less(&f->shape, f->settings.compute_type, tokens_per_step, logits_rows, b);
+    if (status != OFL_OK) return status;
     f->settings.tokens_per_step_cap = tokens_per_step;
     cuda_free(f, &f->activations);
     if (kv_bytes < (uint64_t)f->cache.block_count * f->cache.block_bytes) status = shrink_kv(f, kv_bytes);
