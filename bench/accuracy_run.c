@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "accuracy_device.h"
 #include "batch/forward.h"
 #include "bench.h"
 
@@ -21,7 +22,8 @@ typedef struct running {
     ofl_model *model;
     ofl_plan *plan;
     ofl_engine *engine;
-    forward *forward;
+    forward *forward;        /* what computes: this, … */
+    accuracy_device kernels; /* … or this */
     ofl_compute_figures figures;
     double measuring_busy;
     ofl_step step;
@@ -69,18 +71,6 @@ ofl_status accuracy_weights_make(void **out)
 
 /* ---- before the steps ---- */
 
-/* Seconds per weight element that pass on the virtual clock; a straight line, given to the planner by its ends. */
-static double modelled_element(double tokens) { return 1e-10 + (tokens - 1) * 1e-11; }
-
-static void model_compute(running *r)
-{
-    ofl_compute_figures *f = &r->figures;
-    f->point_count = 2;
-    f->points[0] = (ofl_compute_point){1, modelled_element(1)};
-    f->points[1] = (ofl_compute_point){1024, modelled_element(1024)};
-    f->attention_seconds_per_kv_token = f->prefill_attention_seconds_per_kv_token = 1e-15;
-}
-
 /* As ofload-batch does before it plans. */
 static ofl_status measure_compute(running *r, const ofl_workload *w)
 {
@@ -123,9 +113,7 @@ static ofl_status plan(running *r)
         .prefill_chunk_tokens = prompts > 64 ? prompts : 64, .kv_type = OFL_KV_F16,
     };
     r->figures.struct_size = sizeof r->figures;
-    ofl_status status = OFL_OK;
-    if (r->settings->clock) model_compute(r);
-    else status = measure_compute(r, &w);
+    ofl_status status = r->settings->products ? measure_compute(r, &w) : accuracy_device_measure(&r->kernels, &w, &r->figures);
     if (status != OFL_OK) return status;
     status = ofl_compute_use(&r->figures, &w);
     return status == OFL_OK ? plan_share(r, &w) : app_forward(status);
@@ -138,14 +126,15 @@ static ofl_status open_device(running *r)
     ofl_status status = ofl_device_open(spec, &r->device);
     if (status == OFL_OK) status = ofl_machine_probe(r->device, &r->machine);
     if (status == OFL_OK) status = ofl_machine_assume(r->machine);
-    return status == OFL_OK ? OFL_OK : app_forward(status);
+    if (status != OFL_OK) return app_forward(status);
+    return r->settings->products ? OFL_OK : accuracy_device_open(r->device, r->model, &r->kernels);
 }
 
 static ofl_status load(running *r)
 {
     ofl_status status = ofl_engine_open(r->plan, r->model, r->device, NULL, &r->engine);
     if (status != OFL_OK) return app_forward(status);
-    return r->settings->clock ? OFL_OK : forward_open(r->model, r->plan, r->engine, r->device, r->settings->threads, &r->forward);
+    return r->settings->products ? forward_open(r->model, r->plan, r->engine, r->device, r->settings->threads, &r->forward) : OFL_OK;
 }
 
 /* Each sequence has its own blocks of the cache; those that decode stand at the same position in every step. */
@@ -178,46 +167,16 @@ static ofl_status make_step(running *r)
 
 /* ---- the steps ---- */
 
-/* What a unit's matrices take on the virtual clock. Added up from the slices, so that nothing of the planner's is believed. */
-static ofl_status modelled_seconds(const running *r, const ofl_unit *unit, double *out)
+static ofl_status kernel_step(const running *r, timed *out)
 {
-    ofl_status status = OFL_OK;
-    bool head = unit->block == (int32_t)r->point->shape.layers;
-    *out = 0;
-    for (uint32_t i = 0; i < unit->slice_count && status == OFL_OK; i++) {
-        ofl_slice slice = {.struct_size = sizeof slice};
-        ofl_tensor_info info = {.struct_size = sizeof info};
-        status = ofl_plan_slice_get(r->plan, unit->slice_first + i, &slice);
-        if (status == OFL_OK) status = ofl_model_tensor_get(r->model, slice.tensor, &info);
-        if (info.n_dims < 2) continue;
-        *out += (double)slice.row_count * (double)info.dims[0] * modelled_element(head ? r->step.shape.logits_rows : r->step.shape.tokens);
-    }
+    double before = now(r);
+    ofl_status status = accuracy_device_step(&r->kernels, r->engine, ofl_plan_unit_count(r->plan));
+    out->compute = r->kernels.step_seconds;
+    out->wait = fmax(0, now(r) - before - out->compute);
     return status;
 }
 
-static ofl_status pass_unit(const running *r, uint32_t index, timed *out)
-{
-    ofl_unit unit = {.struct_size = sizeof unit};
-    ofl_view view = {.struct_size = sizeof view};
-    double before = now(r), seconds = 0;
-    ofl_status status = ofl_plan_unit_get(r->plan, index, &unit);
-    if (status == OFL_OK) status = ofl_engine_acquire(r->engine, index, NULL, &view);
-    out->wait += now(r) - before;
-    if (status == OFL_OK) status = modelled_seconds(r, &unit, &seconds);
-    out->compute += seconds;
-    if (status == OFL_OK) status = ofl_sim_elapse(r->device, seconds);
-    return status == OFL_OK ? ofl_engine_release(r->engine, index, NULL) : status;
-}
-
-static ofl_status pass_step(const running *r, timed *out)
-{
-    ofl_status status = OFL_OK;
-    for (uint32_t i = 0, units = ofl_plan_unit_count(r->plan); i < units && status == OFL_OK; i++) status = pass_unit(r, i, out);
-    if (status == OFL_OK) status = ofl_engine_step_end(r->engine);
-    return status == OFL_OK ? OFL_OK : app_forward(status);
-}
-
-static ofl_status compute_step(running *r, timed *out)
+static ofl_status product_step(running *r, timed *out)
 {
     forward_times times;
     ofl_status status = forward_step(r->forward, &r->step, r->ids, r->point->shape.vocabulary, NULL);
@@ -235,7 +194,7 @@ static ofl_status run_steps(running *r)
     for (uint32_t i = 0; i < STEPS_MOST + WARM_UP && status == OFL_OK; i++) {
         timed t = {0};
         double began = now(r);
-        status = r->settings->clock ? pass_step(r, &t) : compute_step(r, &t);
+        status = r->settings->products ? product_step(r, &t) : kernel_step(r, &t);
         double end = now(r), core = core_seconds();
         t.step = end - before;
         t.gap = began - before;
@@ -295,7 +254,8 @@ static ofl_status measure(running *r, accuracy_result *out)
     out->forecast.struct_size = sizeof out->forecast;
     ofl_status status = ofl_plan_estimate_step(r->plan, &r->step.shape, &out->forecast);
     if (status != OFL_OK) return app_forward(status);
-    status = run_steps(r);
+    if (!r->settings->products) status = accuracy_device_prepare(&r->kernels, r->model, r->plan, &r->step.shape);
+    if (status == OFL_OK) status = run_steps(r);
     if (status != OFL_OK) return status;
     take_middle(r, out);
     return describe(r, out);
@@ -305,6 +265,7 @@ static void release(running *r)
 {
     forward_close(r->forward);
     ofl_engine_close(r->engine);
+    accuracy_device_close(&r->kernels);
     ofl_plan_destroy(r->plan);
     ofl_model_destroy(r->model);
     ofl_machine_destroy(r->machine);

@@ -21,19 +21,20 @@ enum { ACCURACY_CONTEXT = 100 }; /* tokens that each decoding sequence holds */
 typedef struct accuracy_settings {
     const void *weights;  /* behind every tensor */
     double seconds;       /* about how long the steps are measured */
-    uint32_t threads;     /* 0: the driver's choice */
-    uint32_t clock;       /* 0 wall: real products; 1 virtual: their modelled time passes */
+    uint32_t products;    /* 1: real ones, on the cores of this machine; 0: kernels of the simulated device, that take modelled times */
+    uint32_t threads;     /* of the products; 0: the driver's choice */
+    uint32_t clock;       /* of the device: 0 wall, 1 virtual (kernels only) */
 } accuracy_settings;
 
 /* Seconds are a step's, the measured ones means of the middle half of the steps by their length. */
 typedef struct accuracy_result {
     ofl_step_estimate forecast;
-    double step, compute, wait, attention; /* as run; compute is the step without its waits for bytes */
+    double step, compute, wait, attention; /* as run; compute is the step without its waits for bytes. Attention: of products */
     double gap;           /* between the end of a step and the beginning of the next */
     double streamed_bytes, probed_rate;    /* of a step; of the link */
     double memory_bytes;                   /* weights on the device, and the ring */
     double units, streamed_units;
-    double busy, measuring_busy; /* share of its own time that the computing thread had a core: in the steps, while compute was measured */
+    double busy, measuring_busy; /* of products: share of its own time that the computing thread had a core: in the steps, while compute was measured */
     double steps;
 } accuracy_result;
 

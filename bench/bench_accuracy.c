@@ -8,7 +8,7 @@
 #include "accuracy_run.h"
 #include "bench.h"
 
-enum { LABEL_BYTES = 96, REPEATS_MOST = 20, POINTS_MOST = 64 };
+enum { LABEL_BYTES = 96, REPEATS_MOST = 20, POINTS_MOST = 64, KERNELS = 0, PRODUCTS = 1, BOTH = 2 };
 
 static const double residents[] = {0.25, 0.6}, links[] = {1e9, 3e9};
 static const uint32_t counts[] = {1, 24};
@@ -23,7 +23,7 @@ typedef struct table {
 
 typedef struct accuracy {
     uint64_t repeat, threads;
-    uint32_t clock;
+    uint32_t compute, clock;
     double seconds;
     const char *only;
     bench_output output;
@@ -60,11 +60,12 @@ static void make_points(table *t, const accuracy *a)
 /* ---- runs ---- */
 
 /* Every point once, then all again: what changes from minute to minute shows as spread. */
-static ofl_status run_all(const accuracy *a, table *t)
+static ofl_status run_all(const accuracy *a, uint32_t products, table *t)
 {
     void *weights = NULL;
     ofl_status status = accuracy_weights_make(&weights);
-    const accuracy_settings settings = {.weights = weights, .seconds = a->seconds, .threads = (uint32_t)a->threads, .clock = a->clock};
+    const accuracy_settings settings = {
+        .weights = weights, .seconds = a->seconds, .products = products, .threads = (uint32_t)a->threads, .clock = a->clock};
     for (uint64_t r = 0; r < a->repeat && status == OFL_OK; r++) {
         for (uint32_t i = 0; i < t->count && status == OFL_OK; i++)
             status = accuracy_run(&t->points[i].point, &settings, &t->results[i][r]);
@@ -96,13 +97,14 @@ static double mean_of(const accuracy_result *results, uint64_t repeat, size_t of
     return sum / (double)repeat;
 }
 
-static void row(bench_report *report, const accuracy *a, const table *t, uint32_t point)
+static void row(bench_report *report, const accuracy *a, uint32_t products, const table *t, uint32_t point)
 {
     errors e = errors_of(t, point, a->repeat);
     const accuracy_point *p = &t->points[point].point;
     double forecast = MEAN(forecast.step_seconds), link = MEAN(forecast.link_seconds), compute = MEAN(forecast.compute_seconds);
     double step = MEAN(step);
     bench_report_row(report, t->points[point].label);
+    bench_report_text(report, "compute", products ? "products" : "kernels");
     bench_report_number(report, "tokens", p->decoding + p->prompts * p->share);
     bench_report_text(report, "bound", link > compute ? "link" : "compute");
     bench_report_number(report, "forecast_seconds", forecast);
@@ -117,18 +119,18 @@ static void row(bench_report *report, const accuracy *a, const table *t, uint32_
     bench_report_number(report, "forecast_compute_seconds", compute);
     bench_report_number(report, "compute_seconds", MEAN(compute));
     bench_report_number(report, "compute_error_percent", percent(MEAN(compute), compute));
-    bench_report_number(report, "attention_seconds", MEAN(attention));
+    if (products) bench_report_number(report, "attention_seconds", MEAN(attention));
     bench_report_number(report, "forecast_wait_seconds", MEAN(forecast.stall_seconds));
     bench_report_number(report, "wait_seconds", MEAN(wait));
     bench_report_number(report, "gap_seconds", MEAN(gap));
     bench_report_number(report, "units", MEAN(units));
     bench_report_number(report, "streamed_units", MEAN(streamed_units));
-    if (!a->clock) bench_report_number(report, "busy_share", MEAN(busy));
-    if (!a->clock) bench_report_number(report, "measuring_busy_share", MEAN(measuring_busy));
+    if (products) bench_report_number(report, "busy_share", MEAN(busy));
+    if (products) bench_report_number(report, "measuring_busy_share", MEAN(measuring_busy));
     bench_report_number(report, "steps", MEAN(steps));
 }
 
-static void summary(bench_report *report, const accuracy *a, const table *t)
+static void summary(bench_report *report, const accuracy *a, uint32_t products, const table *t)
 {
     double sizes[POINTS_MOST], spreads[POINTS_MOST], worst = 0;
     char label[LABEL_BYTES];
@@ -138,8 +140,10 @@ static void summary(bench_report *report, const accuracy *a, const table *t)
         spreads[i] = e.most - e.least;
         worst = fmax(worst, sizes[i]);
     }
-    (void)snprintf(label, sizeof label, "all %u points, %llu times", t->count, (unsigned long long)a->repeat);
+    (void)snprintf(label, sizeof label, "all %u points, %s, %llu times", t->count, products ? "products" : "kernels",
+                   (unsigned long long)a->repeat);
     bench_report_row(report, label);
+    bench_report_text(report, "compute", products ? "products" : "kernels");
     bench_report_number(report, "median_error_percent", bench_median(sizes, t->count));
     bench_report_number(report, "worst_error_percent", worst);
     bench_report_number(report, "median_spread_percent", bench_median(spreads, t->count));
@@ -150,15 +154,24 @@ static ofl_status check(const accuracy *a)
     if (a->repeat == 0 || a->repeat > REPEATS_MOST) return app_fail(OFL_ERROR_ARGUMENT, "--repeat: give 1 to %d", REPEATS_MOST);
     if (!(a->seconds > 0 && a->seconds <= 600)) return app_fail(OFL_ERROR_ARGUMENT, "--seconds: give a number above 0, up to 600");
     if (a->threads > 256) return app_fail(OFL_ERROR_ARGUMENT, "--threads: give at most 256");
-    if (a->clock && a->threads > 0)
-        return app_fail(OFL_ERROR_ARGUMENT, "--threads: has no effect with --clock virtual, on which nothing is computed");
+    if (a->clock && a->compute != KERNELS)
+        return app_fail(OFL_ERROR_ARGUMENT, "--compute: products take real time; with --clock virtual there are only kernels");
+    if (a->compute == KERNELS && a->threads > 0)
+        return app_fail(OFL_ERROR_ARGUMENT, "--threads: has no effect on kernels; give --compute products as well");
     return OFL_OK;
 }
 
-static ofl_status run_table(const accuracy *a, table *t)
+/* One kind of compute after the other. */
+static ofl_status run_table(const accuracy *a, uint32_t products, bench_report *report)
 {
+    table *t = calloc(1, sizeof *t);
+    if (t == NULL) return app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
     make_points(t, a);
-    return t->count > 0 ? run_all(a, t) : app_fail(OFL_ERROR_ARGUMENT, "--only %s: no point has that in its label", a->only);
+    ofl_status status = t->count > 0 ? run_all(a, products, t) : app_fail(OFL_ERROR_ARGUMENT, "--only %s: no point has that in its label", a->only);
+    for (uint32_t i = 0; status == OFL_OK && i < t->count; i++) row(report, a, products, t, i);
+    if (status == OFL_OK) summary(report, a, products, t);
+    free(t);
+    return status;
 }
 
 int bench_accuracy(int argc, char **argv)
@@ -170,23 +183,22 @@ int bench_accuracy(int argc, char **argv)
          "run the table so many times; the spread of each point's error is its noise (default 2)"},
         {"--seconds", CLI_NUMBER, &a.seconds, NULL, "N", NULL, "about how long the steps of a point are measured (default 1.5)"},
         {"--only", CLI_TEXT, &a.only, NULL, "TEXT", NULL, "points with this in their label, such as \"wide, 25 %\" or \"prompt\""},
-        {"--threads", CLI_COUNT, &a.threads, NULL, "N", NULL, "that compute (default: the cores less one for the link)"},
-        {"--clock", CLI_CHOICE, &a.clock, NULL, "CLOCK", "wall|virtual",
-         "of the simulated device; virtual: modelled compute passes, nothing is computed (default wall)"},
+        {"--compute", CLI_CHOICE, &a.compute, NULL, "WHAT", "kernels|products|both",
+         "the simulated device's own kernels, which take a time and no core; or the example driver's real products on this machine's cores, "
+         "which share its memory with the link (default kernels)"},
+        {"--threads", CLI_COUNT, &a.threads, NULL, "N", NULL, "that products compute on (default: the cores less one for the link)"},
+        {"--clock", CLI_CHOICE, &a.clock, NULL, "CLOCK", "wall|virtual", "of the simulated device (default wall)"},
         BENCH_OUTPUT_OPTIONS(a.output),
     };
     const cli_program program = {"ofload-bench accuracy", "[options]",
-                                 "Plans made-up models, runs the example driver's steps on a simulated device, and shows forecast beside "
-                                 "measurement.",
+                                 "Measures compute and link, plans made-up models, runs their steps on a simulated device, and shows forecast "
+                                 "beside measurement.",
                                  NULL, options, sizeof options / sizeof options[0]};
     bench_report *report = NULL;
-    table *t = calloc(1, sizeof *t);
-    ofl_status status = t != NULL ? bench_parse(&program, argc, argv, &exit_status) : app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
+    ofl_status status = bench_parse(&program, argc, argv, &exit_status);
     if (status == OFL_OK) status = check(&a);
-    if (status == OFL_OK) status = run_table(&a, t);
     if (status == OFL_OK) status = bench_report_open("accuracy", NULL, a.output, &report);
-    for (uint32_t i = 0; status == OFL_OK && i < t->count; i++) row(report, &a, t, i);
-    if (status == OFL_OK) summary(report, &a, t);
-    free(t);
+    if (status == OFL_OK && a.compute != PRODUCTS) status = run_table(&a, 0, report);
+    if (status == OFL_OK && a.compute != KERNELS) status = run_table(&a, 1, report);
     return status == OFL_END ? exit_status : bench_report_close(report, &program, status);
 }

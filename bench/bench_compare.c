@@ -97,7 +97,7 @@ static void engine_row(bench_report *report, const char *label, const accuracy_p
 static ofl_status run_case(comparing *c, bench_report *report, const accuracy_shape *shape, double resident, uint32_t decoding)
 {
     const accuracy_point p = {.shape = shape->shape, .resident = resident, .link = c->link, .decoding = decoding};
-    const accuracy_settings settings = {.weights = c->weights, .seconds = c->seconds, .clock = c->clock};
+    const accuracy_settings settings = {.weights = c->weights, .seconds = c->seconds, .products = !c->clock, .clock = c->clock};
     char label[96], command[COMMAND_BYTES];
     accuracy_result own;
     cJSON *answer = NULL;

@@ -14,7 +14,7 @@ mkdir -p "$output"
 # The numbers of a plot, one line a point.
 declare -A data=(
     [accuracy]='.result.rows[] | select(.tokens) | [.forecast_seconds * 1000, .step_seconds * 1000, .error_percent, .error_percent - .spread_percent / 2,
-                .error_percent + .spread_percent / 2, (if .bound == "link" then 1 else 0 end)]'
+                .error_percent + .spread_percent / 2, (if .compute == "products" then 2 elif .bound == "link" then 1 else 0 end)]'
     [designs]='.result.rows | group_by(.compute_share)[] | (map({(.label): .over_bound}) | add) as $x
                | [.[0].compute_share, $x["copy, then compute"], $x["two layer slots, contiguous"], $x["two layer slots, spread"], $x["this engine"]]'
     [bound]='.result.rows | map(. + {link: (.label | capture("(?<n>[0-9.]+) GB/s").n | tonumber)}) | group_by(.link)[]

@@ -4,7 +4,7 @@
 #   plan front units load      what planning, the front, the engine's calls and loading cost: seconds each
 #   link designs tokens        the simulated link; simpler ways of streaming beside this engine, by compute and by tokens: three minutes
 #   replay                     a published experiment at full size: 18 GB of memory, and about six minutes (estimated, not run yet)
-#   accuracy                   forecast against measurement, 33 points: six minutes
+#   accuracy                   forecast against measurement, 33 points with kernels and with real products: twelve minutes
 #   compare                    through PyTorch too; needs tools/setup.sh's install_compare
 #   soak                       the driver for half an hour: not among the default steps
 #   batch                      forecast against measurement of whole runs of ofload-batch on a small real model: two minutes
@@ -108,7 +108,8 @@ run() {
     published) bench published replay published ;;
     tokens) bench tokens designs --tokens 1,60,knee ;;
     replay) bench replay replay 3060 ;;
-    plan | front | units | load | designs | accuracy) bench "$1" "$1" ;;
+    accuracy) bench accuracy accuracy --compute both ;;
+    plan | front | units | load | designs) bench "$1" "$1" ;;
     link) bench link link --device sim:vram=1GiB,h2d=2GB/s,start=5us ;;
     compare) here_only=(--python "$(compare_python)") && bench compare compare ;;
     batch) batch ;;

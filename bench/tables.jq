@@ -53,22 +53,25 @@ def queue:
   rows[1] as $r | "`\(.command)` (simulated, virtual clock): filling each step anew is \($r.gain | digits(2)) times as fast as batches that wait for their longest, \($r.slots_busy * 100 | digits(0)) % of the slots busy.";
 
 def points: rows | map(select(.tokens));
-def last: rows[-1];
-def bounded($what): points | map(select(.bound == $what) | .error_percent | fabs);
+def kind($what): points | map(select(.compute == $what));
+def total($what): rows[] | select(.compute == $what and .worst_error_percent);
+def bounded($what): map(select(.bound == $what) | .error_percent | fabs);
+def names: {kernels: "kernels of the device, which take a time and no core", products: "real products on this machine's cores"};
 
 def accuracy:
-  "Wall clock, the links are simulated, the products real. " + where, "",
-  ([("link", "compute") as $b | bounded($b) | select(length > 0)
-    | ["\($b)-bound", length, "\(median | digits(1)) %", "\(max | digits(1)) %"]]
-   + [["**all**", (points | length), "**\(last.median_error_percent | digits(1)) %**", "**\(last.worst_error_percent | digits(1)) %**"]]
-   | grid(["points", "number", "median error", "worst"])), "",
-  "Of the same point run again the error differs by \(last.median_spread_percent | digits(1)) percentage points in the median.";
+  "Wall clock, the links are simulated. " + where, "",
+  ([("kernels", "products") as $k | select(kind($k) | length > 0)
+    | ((("link", "compute") as $b | (kind($k) | bounded($b)) | select(length > 0)
+        | [names[$k], "\($b)-bound", length, "\(median | digits(1)) %", "\(max | digits(1)) %"]),
+       (total($k) | [names[$k], "**all**", (kind($k) | length), "**\(.median_error_percent | digits(1)) %**", "**\(.worst_error_percent | digits(1)) %**"]))]
+   | grid(["compute", "points", "number", "median error", "worst"])), "",
+  "Of the same point run again the error differs in the median by \([("kernels", "products") as $k | total($k) | "\(.median_spread_percent | digits(1)) points (\($k))"] | join(", ")).";
 
 def accuracy_points:
-  "Wall clock, the links are simulated, the products real. " + where, "",
-  ([points[] | [.label, (.forecast_seconds | ms), (.step_seconds | ms), "\(.error_percent | signed(1)) %", "\(.spread_percent | digits(1))", (.over_bound | digits(2)),
-    "\(.compute_error_percent | signed(1)) %", (.wait_seconds | ms), (.busy_share // 1 | digits(2))]]
-   | grid(["point", "forecast, ms a step", "measured", "error", "spread", "over max(link, compute)", "compute against forecast", "waited, ms", "had a core"]));
+  "Wall clock, the links are simulated. " + where, "",
+  ([points[] | [.compute, .label, (.forecast_seconds | ms), (.step_seconds | ms), "\(.error_percent | signed(1)) %", "\(.spread_percent | digits(1))", (.over_bound | digits(2)),
+    "\(.compute_error_percent | signed(1)) %", (.wait_seconds | ms)]]
+   | grid(["compute", "point", "forecast, ms a step", "measured", "error", "spread", "over max(link, compute)", "compute against forecast", "waited, ms"]));
 
 def compare:
   "Wall clock, the links are simulated, the products real. " + where, "",

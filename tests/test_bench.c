@@ -136,7 +136,8 @@ static void mistakes_exit_2_and_failures_1(void **state)
         {"link --device sim:vram=1MB,h2d=2GB/s,clock=virtual --peer sim:vram=1MB,h2d=2GB/s", 1, "no path to another device"},
         {"accuracy --repeat 0", 2, "--repeat"},
         {"accuracy --seconds 0", 2, "--seconds"},
-        {"accuracy --clock virtual --threads 2", 2, "no effect"},
+        {"accuracy --threads 2", 2, "no effect"},
+        {"accuracy --clock virtual --compute products", 2, "only kernels"},
         {"accuracy --only nothing", 2, "no point"},
         {"compare --steps 0", 2, "--steps"},
         {"compare --python \"it's\"", 2, "--python"},
@@ -278,7 +279,7 @@ static void units_and_loading_are_timed_by_size(void **state)
     cJSON_Delete(tree);
 }
 
-/* On the virtual clock the compute is what the planner was told, so nothing is left to differ but the timeline and the engine. */
+/* On the virtual clock compute is measured without noise, so nothing is left to differ but the timeline and the engine. */
 static void the_accuracy_table_is_exact_where_nothing_is_measured(void **state)
 {
     (void)state;

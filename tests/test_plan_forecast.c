@@ -294,6 +294,28 @@ static void test_error_band(void **state)
     ofl_model_destroy(model);
 }
 
+/* There copies and compute share the processor. */
+static void test_error_band_of_a_simulated_device(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(qwen7b());
+    ofl_device *device;
+    ofl_machine *machine;
+    assert_ok(ofl_device_open("sim:vram=12.49GB,h2d=3GB/s,clock=virtual", &device));
+    assert_ok(ofl_machine_probe(device, &machine));
+    assert_ok(ofl_machine_assume(machine));
+    for (int i = 0; i < 3; i++) {
+        static const double shares[] = {0.5, 0.95, 1.5}, bands[] = {5, 20, 20};
+        ofl_compute_point point = {1, 1e-12};
+        ofl_workload w = {.struct_size = sizeof w, .context_tokens = 512, .compute_point_count = 1, .compute_points = &point};
+        point.seconds_per_element = shares[i] * plan_once(model, machine, &w).forecast.step.link_seconds / 7.07e9;
+        assert_true(band_of(model, machine, &w) == bands[i]);
+    }
+    ofl_machine_destroy(machine);
+    ofl_device_close(device);
+    ofl_model_destroy(model);
+}
+
 /* Measured figures: the head's own curve by rows, prompts' attention by what is left of a step beside the decoding tokens, the host by
  * rows. */
 static void test_measured_compute(void **state)
@@ -424,6 +446,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_measured_compute), cmocka_unit_test(test_advice_is_computed),
     cmocka_unit_test(test_no_bits_for_packed_weights),
     cmocka_unit_test(test_error_band),
+    cmocka_unit_test(test_error_band_of_a_simulated_device),
     cmocka_unit_test(test_band_and_warning_agree),
     cmocka_unit_test(test_sequences_are_chosen_by_the_timeline),
     cmocka_unit_test(test_sequences_are_chosen_with_the_tiers),

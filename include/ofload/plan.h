@@ -165,7 +165,8 @@ typedef struct ofl_step_estimate {
  *   link     a measured rate 2 %, a given one 4 %, an assumed one 30 %; 5 % more for pageable memory, 10 % more for the file
  *   compute  measured points 5 %; from rates, that of the worse rate (2, 4 or 30 %) and 10 % more
  * The other side counts by as much as it may reach into the step; compute from assumed rates as if it took up to twice as long. At least
- * 3 %; 5 % on a simulated device whose compute was measured, since its copies share the processor with it. */
+ * 3 %; on a simulated device whose compute was measured 5 %, and 20 % where compute binds or is within a tenth of the link, since its copies
+ * share the processor and its caches with it. */
 typedef struct ofl_forecast {
     uint32_t struct_size;
     uint32_t sequences;

@@ -23,7 +23,8 @@ static double link_band(const ofl_plan_facts *facts, const ofl_budget *budget)
 }
 
 #define BAND_LEAST 3      /* of any forecast: start costs and contention vary, however well the rates are known */
-#define BAND_SHARED 5     /* the simulated link's copies and the compute share the processor */
+#define BAND_SHARED 5     /* the simulated link's copies and the compute share the processor, … */
+#define BAND_COMPUTE 20   /* … its caches and its memory: bench/README.md has what was seen of it where compute binds */
 #define NEAR_THE_KNEE 0.9 /* of the bound: which side binds is not known */
 /* percent: so much longer the compute may take where its rates are only assumed, before it is said not to matter */
 #define REACH_ASSUMED 100
@@ -39,12 +40,13 @@ static double error_band(const ofl_plan_facts *facts, const ofl_budget *budget, 
 {
     double bound = step->bound_seconds, link = link_band(facts, budget), compute = compute_band(facts);
     if (bound <= 0) return 100;
-    double binding = step->link_seconds >= step->compute_seconds ? link : compute;
-    if (fmin(step->link_seconds, step->compute_seconds) >= NEAR_THE_KNEE * bound) binding = fmax(link, compute);
+    bool near_knee = fmin(step->link_seconds, step->compute_seconds) >= NEAR_THE_KNEE * bound;
+    bool link_binds = step->link_seconds >= step->compute_seconds;
+    double binding = near_knee ? fmax(link, compute) : link_binds ? link : compute;
     double reach = ofl_plan_compute_is_assumed(facts) ? REACH_ASSUMED : compute;
     double link_over = step->link_seconds * (100 + link) / bound - 100,
            compute_over = fmin(step->compute_seconds * (100 + reach) / bound - 100, compute);
-    if (facts->simulated && facts->point_count != 0) binding = fmax(binding, BAND_SHARED);
+    if (facts->simulated && facts->point_count != 0) binding = fmax(binding, link_binds && !near_knee ? BAND_SHARED : BAND_COMPUTE);
     return fmax(fmax(binding, BAND_LEAST), fmax(link_over, compute_over));
 }
 
