@@ -87,7 +87,7 @@ batch() {
         [ -z "$sequences" ] || input=$work/first16.jsonl
         # shellcheck disable=SC2086
         for _ in 1 2; do batch_run "$input" "$spec" ${sequences:+--sequences $sequences}; done |
-            jq -s --arg label "$label" --arg spec "$spec" --arg sequences "$sequences" '{label: $label, device: $spec, sequences: $sequences, runs: .}'
+            jq -s --arg what "$label" --arg spec "$spec" --arg sequences "$sequences" '{"label": $what, device: $spec, sequences: $sequences, runs: .}'
     done <<'ROWS' | jq -s '{schema: "ofload.bench/1", name: "batch", simulated: true, clock: "wall", rows: .}' |
 64 MiB, 250 MB/s|sim:vram=64MiB,h2d=250MB/s|
 64 MiB, 500 MB/s|sim:vram=64MiB,h2d=500MB/s|
