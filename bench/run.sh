@@ -3,7 +3,7 @@
 #   bound queue published      modelled or on the virtual clock: the same on every machine, seconds
 #   plan front units load      what planning, the front, the engine's calls and loading cost: seconds each
 #   link designs tokens        the simulated link; simpler ways of streaming beside this engine, by compute and by tokens: three minutes
-#   replay                     a published experiment at full size: 18 GB of memory, and about six minutes (estimated, not run yet)
+#   replay                     a published experiment at full size: 18 GB of memory, five minutes
 #   accuracy                   forecast against measurement, 33 points with kernels and with real products: twelve minutes
 #   compare                    through PyTorch too; needs tools/setup.sh's install_compare
 #   soak                       the driver for half an hour: not among the default steps

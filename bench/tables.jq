@@ -63,7 +63,7 @@ def accuracy:
   ([("kernels", "products") as $k | select(kind($k) | length > 0)
     | ((("link", "compute") as $b | (kind($k) | bounded($b)) | select(length > 0)
         | [names[$k], "\($b)-bound", length, "\(median | digits(1)) %", "\(max | digits(1)) %"]),
-       (total($k) | [names[$k], "**all**", (kind($k) | length), "**\(.median_error_percent | digits(1)) %**", "**\(.worst_error_percent | digits(1)) %**"]))]
+       ((kind($k) | length) as $n | total($k) | [names[$k], "**all**", $n, "**\(.median_error_percent | digits(1)) %**", "**\(.worst_error_percent | digits(1)) %**"]))]
    | grid(["compute", "points", "number", "median error", "worst"])), "",
   "Of the same point run again the error differs in the median by \([("kernels", "products") as $k | total($k) | "\(.median_spread_percent | digits(1)) points (\($k))"] | join(", ")).";
 
