@@ -86,11 +86,11 @@ typedef struct measuring {
     products *p;
     ofl_device *device;
     ofl_stream *stream;
-    void *host, *on_device; /* CACHED_BYTES and one copy more of each: caches hold neither what is copied nor where it goes */
+    void *host, *on_device; /* CACHED_BYTES and a copy more, on a smaller device all it has: caches hold neither what is copied nor where it goes */
     const matrix_size *layer;
     size_t count;
     char *weights;
-    uint64_t layer_bytes, layers, copy_bytes;
+    uint64_t layer_bytes, layers, copy_bytes, room_bytes; /* room: of `on_device`, where copies begin */
 } measuring;
 
 /* Copies for a quarter of a second, once there are none. */
@@ -100,8 +100,8 @@ static ofl_status keep_copying(const measuring *m)
     if (status != OFL_OK) return status == OFL_NOT_READY ? OFL_OK : status;
     for (uint64_t i = 0; i < COPIES && status == OFL_OK; i++) {
         uint64_t at = i * m->copy_bytes % CACHED_BYTES;
-        status = ofl_copy(m->device, m->stream, OFL_HOST_TO_DEVICE, (char *)m->on_device + at, (const char *)m->host + at, m->copy_bytes,
-                          OFL_HOST_PINNED);
+        status = ofl_copy(m->device, m->stream, OFL_HOST_TO_DEVICE, (char *)m->on_device + at % m->room_bytes, (const char *)m->host + at,
+                          m->copy_bytes, OFL_HOST_PINNED);
     }
     return status;
 }
@@ -132,9 +132,13 @@ static ofl_status run_layers(const measuring *m, double *out)
 static ofl_status open_link(measuring *m)
 {
     uint64_t bytes = CACHED_BYTES + m->copy_bytes;
-    ofl_status status = ofl_device_host_alloc(m->device, bytes, &m->host);
+    ofl_memory_info memory = {.struct_size = sizeof memory};
+    ofl_status status = ofl_device_memory_get(m->device, &memory);
+    uint64_t there = memory.free_bytes / 256 * 256; /* allocations are aligned */
+    m->room_bytes = there < bytes && there > m->copy_bytes ? there - m->copy_bytes : CACHED_BYTES;
+    if (status == OFL_OK) status = ofl_device_host_alloc(m->device, bytes, &m->host);
     if (status == OFL_OK) memset(m->host, 1, bytes);
-    if (status == OFL_OK) status = ofl_device_alloc(m->device, bytes, &m->on_device);
+    if (status == OFL_OK) status = ofl_device_alloc(m->device, m->room_bytes + m->copy_bytes, &m->on_device);
     return status == OFL_OK ? ofl_stream_create(m->device, &m->stream) : status;
 }
 
