@@ -182,4 +182,24 @@ kill -9 $pid 2>/dev/null
 wait $pid 2>/dev/null
 expect 0 "of 23 requests" "$batch" $little --input in.jsonl --output k.jsonl --ordered
 same a.jsonl k.jsonl "one run, a killed one"
+
+# ---- gone on with another model in the place of the first: other weights under the same headers ----
+"$bench" mkmodel --architecture llama --layers 12 --hidden 128 --heads 4 --kv-heads 2 --ffn 384 --type bf16 --seed 77 --output tuned.gguf >/dev/null || exit 1
+cmp -s <(head -c 4000 tiny.gguf) <(head -c 4000 tuned.gguf) || { echo "the headers of the tuned model differ"; failed=1; }
+mkdir moved
+cp tiny.gguf moved/renamed.gguf
+moved="--model moved/renamed.gguf --device sim:vram=64MiB,h2d=2GB/s"
+head -5 a.jsonl >half.jsonl
+cp a.jsonl.state.json half.jsonl.state.json
+cp half.jsonl kept.jsonl
+cp tuned.gguf moved/renamed.gguf
+expect 1 "the content of the weights was" "$batch" $moved --input in.jsonl --output half.jsonl
+same half.jsonl kept.jsonl "an output that another model was to go on with"
+cp tiny.gguf moved/renamed.gguf
+expect 0 "5 requests are done already" "$batch" $moved --input in.jsonl --output half.jsonl --ordered
+[ "$(jq -s length half.jsonl)" = 23 ] || { echo "the same model elsewhere did not go on"; failed=1; }
+expect 0 "23 answered" "$batch" --model tuned.gguf --device sim:vram=64MiB,h2d=2GB/s --input in.jsonl --output tuned.jsonl
+[ "$(jq -r .response.body.system_fingerprint a.jsonl tuned.jsonl | sort -u | wc -l)" = 2 ] || { echo "two models have one fingerprint"; failed=1; }
+jq 'del(.weights_hash)' a.jsonl.state.json >half.jsonl.state.json
+expect 1 'does not say "weights_hash"; give --overwrite' "$batch" $all --input in.jsonl --output half.jsonl
 exit "$failed"

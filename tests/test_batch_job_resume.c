@@ -127,6 +127,9 @@ static void test_what_is_refused_before_the_first_token(void **state)
     model.model_identity = "another";
     assert_int_equal(run_fails(&settings, &model, "the model was"), OFL_ERROR_MISMATCH);
     model = stub_backend();
+    model.weights_hash = "another";
+    assert_int_equal(run_fails(&settings, &model, "the content of the weights was \"fedcba9876543210\" and is \"another\""), OFL_ERROR_MISMATCH);
+    model = stub_backend();
     write_jobs(4);
     assert_int_equal(run_fails(&settings, &model, "the input file was"), OFL_ERROR_MISMATCH);
     char *after = test_read(out_path, NULL);

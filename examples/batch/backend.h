@@ -38,6 +38,7 @@ typedef struct backend_step { /* of the step that ran last, seconds on the devic
 typedef struct backend {
     void *context;
     const char *model_name, *model_identity, *compute, *kv_type, *chat_template; /* borrowed; "" where there is none */
+    const char *weights_hash; /* of contents_hash */
     uint32_t usable_ids;      /* ids below this have a meaning */
     uint64_t context_given;   /* 0: by the longest request */
     uint64_t context_limit;   /* no request may be longer; 0: no limit known */

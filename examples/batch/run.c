@@ -68,6 +68,7 @@ static void fill_state(run *r)
     const backend *m = r->model;
     (void)hash128_hex(values[STATE_INPUT], r->in.hash);
     (void)snprintf(values[STATE_MODEL], STATE_VALUE_BYTES, "%s", m->model_identity);
+    (void)snprintf(values[STATE_WEIGHTS], STATE_VALUE_BYTES, "%s", m->weights_hash);
     (void)snprintf(values[STATE_COMPUTE], STATE_VALUE_BYTES, "%s", m->compute);
     (void)snprintf(values[STATE_KV_TYPE], STATE_VALUE_BYTES, "%s", m->kv_type);
     (void)snprintf(values[STATE_MAX_TOKENS], STATE_VALUE_BYTES, "%u", r->settings->max_tokens_default);
@@ -86,7 +87,7 @@ static int64_t created_now(void)
 
 static void fill_maker(run *r)
 {
-    (void)snprintf(r->fingerprint, sizeof r->fingerprint, "ofl_%.12s_%.16s_%.16s", r->model->model_identity, r->model->compute, r->model->kv_type);
+    (void)snprintf(r->fingerprint, sizeof r->fingerprint, "ofl_%.12s_%.16s_%.16s", r->model->weights_hash, r->model->compute, r->model->kv_type);
     r->maker = (record_maker){r->in.hash, r->model->model_name, r->fingerprint, created_now(), {r->model->bytes, r->model->context}};
 }
 

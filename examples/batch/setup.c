@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "batch/contents.h"
 #include "batch/forward.h"
 #include "batch/kv.h"
 #include "common/cli.h"
@@ -19,6 +20,7 @@ struct setup {
     const batch_options *options;
     int (*stop)(void);
     ofl_model *model;
+    char weights_hash[HASH128_HEX_BYTES];
     tokenizer *tokenizer;
     bool template_known;
     chat_template template;
@@ -443,6 +445,7 @@ static ofl_status fill_backend(setup *s, backend *out)
         .context = s,
         .model_name = ofl_model_name(s->model),
         .model_identity = ofl_model_identity(s->model),
+        .weights_hash = s->weights_hash,
         .compute = settled.compute_type == OFL_COMPUTE_F32 ? "f32" : "bf16",
         .kv_type = ofl_kv_type_name(settled.kv_type),
         .chat_template = s->options->chat_template != NULL ? s->options->chat_template : "by the model",
@@ -475,6 +478,7 @@ ofl_status setup_open(const batch_options *options, int (*stop)(void), setup **o
     if (status == OFL_OK) status = forward_supports(s->model);
     if (status == OFL_OK) status = tokenizer_open(s->model, &s->tokenizer);
     if (status == OFL_OK && options->plan_file != NULL) status = read_plan(s, options->plan_file);
+    if (status == OFL_OK) status = contents_hash(s->model, s->weights_hash);
     if (status == OFL_OK) status = fill_backend(s, backend_out);
     if (status == OFL_OK) *out = s;
     else setup_close(s);

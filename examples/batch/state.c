@@ -16,6 +16,7 @@
 static const struct { const char *key, *said; } keys[STATE_KEY_COUNT] = {
     [STATE_INPUT] = {"input_hash", "the input file"},
     [STATE_MODEL] = {"model_identity", "the model"},
+    [STATE_WEIGHTS] = {"weights_hash", "the content of the weights"},
     [STATE_COMPUTE] = {"compute", "--compute"},
     [STATE_KV_TYPE] = {"kv_type", "--kv-type"},
     [STATE_MAX_TOKENS] = {"max_tokens_default", "--max-tokens-default"},
@@ -53,16 +54,17 @@ static ofl_status read_text(const char *path, char *text, size_t *bytes_out)
     return failed ? app_fail(OFL_ERROR_IO, "%s: reading failed", path) : OFL_OK;
 }
 
-static bool read_values(const cJSON *tree, batch_state *out)
+/* NULL, or what is missing or no such text. */
+static const char *read_values(const cJSON *tree, batch_state *out)
 {
     const cJSON *schema = cJSON_GetObjectItemCaseSensitive(tree, "schema");
-    if (!cJSON_IsString(schema) || strcmp(schema->valuestring, SCHEMA) != 0) return false;
+    if (!cJSON_IsString(schema) || strcmp(schema->valuestring, SCHEMA) != 0) return "schema";
     for (size_t i = 0; i < STATE_KEY_COUNT; i++) {
         const cJSON *value = cJSON_GetObjectItemCaseSensitive(tree, keys[i].key);
-        if (!cJSON_IsString(value) || strlen(value->valuestring) >= STATE_VALUE_BYTES) return false;
+        if (!cJSON_IsString(value) || strlen(value->valuestring) >= STATE_VALUE_BYTES) return keys[i].key;
         (void)snprintf(out->values[i], STATE_VALUE_BYTES, "%s", value->valuestring);
     }
-    return true;
+    return NULL;
 }
 
 ofl_status state_read(const char *path, batch_state *out)
@@ -73,8 +75,9 @@ ofl_status state_read(const char *path, batch_state *out)
     ofl_status status = read_text(path, text, &bytes);
     cJSON *tree = status == OFL_OK ? cJSON_ParseWithLength(text, bytes) : NULL;
     *out = (batch_state){0};
-    if (status == OFL_OK && !read_values(tree, out))
-        status = app_fail(OFL_ERROR_FORMAT, "%s: is no state file of this version; give --overwrite to start anew", path);
+    const char *missing = status == OFL_OK ? read_values(tree, out) : NULL;
+    if (missing != NULL)
+        status = app_fail(OFL_ERROR_FORMAT, "%s: is no state file of this version, it does not say \"%s\"; give --overwrite to start anew", path, missing);
     cJSON_Delete(tree);
     free(text);
     return status;

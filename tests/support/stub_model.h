@@ -155,6 +155,7 @@ static backend stub_backend(void)
     return (backend){.context = &the_stub,
                      .model_name = "stub",
                      .model_identity = "0123456789abcdef",
+                     .weights_hash = "fedcba9876543210",
                      .compute = "f32",
                      .kv_type = "f32",
                      .chat_template = "by the model",
