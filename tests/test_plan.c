@@ -223,6 +223,33 @@ static void test_options_without_effect_are_errors(void **state)
     ofl_model_destroy(model);
 }
 
+/* Each time is refused by its own name, too large as well as none. */
+static void test_times_are_named(void **state)
+{
+    (void)state;
+    ofl_model *model = test_model(smol135m());
+    ofl_machine *machine = test_machine(100e6, 1e9, 0, 10e9, 100e9, 0);
+    ofl_compute_point good = {1, 1e-10};
+    for (uint32_t i = 0; i < 14; i++) {
+        double value = i % 2 ? NAN : 1e300;
+        ofl_compute_point point = i / 2 == 4 ? (ofl_compute_point){value, 1e-10} : (ofl_compute_point){1, i / 2 == 5 ? value : 1e-10};
+        ofl_workload w = {.struct_size = sizeof w, .context_tokens = 64, .compute_point_count = 1, .compute_points = &point,
+                          .head_point_count = 1, .head_points = &good};
+        const struct { const char *key; double *at; } times[] = {
+            {"host_seconds_per_step", &w.host_seconds_per_step}, {"host_seconds_per_row", &w.host_seconds_per_row},
+            {"host_seconds_per_unit", &w.host_seconds_per_unit}, {"host_seconds_per_piece", &w.host_seconds_per_piece},
+            {"compute_points: tokens", NULL}, {"compute_points: seconds_per_element", NULL},
+            {"plan: attention_seconds_per_kv_token", &w.attention_seconds_per_kv_token},
+        };
+        ofl_plan *plan = NULL;
+        if (times[i / 2].at != NULL) *times[i / 2].at = value;
+        assert_status(ofl_plan_make(model, machine, &w, &plan), OFL_ERROR_ARGUMENT);
+        if (strstr(ofl_error_message(), times[i / 2].key) == NULL) fail_msg("%s: %s", times[i / 2].key, ofl_error_message());
+    }
+    ofl_machine_destroy(machine);
+    ofl_model_destroy(model);
+}
+
 static ofl_tier tier_of(const ofl_plan *plan, uint32_t slice)
 {
     ofl_slice s = {.struct_size = sizeof s};
@@ -530,6 +557,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_too_much_is_refused_with_the_largest_that_fits),
     cmocka_unit_test(test_forced_layers_that_do_not_fit),
     cmocka_unit_test(test_options_without_effect_are_errors),
+    cmocka_unit_test(test_times_are_named),
     cmocka_unit_test(test_classes_and_slices),
     cmocka_unit_test(test_host_tiers_fill_in_order),
     cmocka_unit_test(test_gathered_rows_stay_pinned),

@@ -146,6 +146,48 @@ static void test_read_back_foretells_the_same(void **state)
     close_fixture(&f);
 }
 
+/* Each number of the forecast is one whose sums are numbers, and what is refused is named. */
+static void test_numbers_beyond_all_bounds(void **state)
+{
+    (void)state;
+    static const struct { const char *key, *value; } wrong[] = {
+        {"attention_seconds_per_kv_token", "1e300"}, {"prefill_attention_seconds_per_kv_token", "1e300"},
+        {"host_seconds_per_step", "1e300"},          {"host_seconds_per_row", "1e300"},
+        {"host_seconds_per_unit", "1e300"},          {"host_seconds_per_piece", "1e300"},
+        {"host_seconds_per_unit", "1e7"},            {"host_seconds_per_step", "1e-320"},
+        {"tokens", "1e300"},                         {"tokens", "1e-300"},
+        {"seconds_per_element", "1e300"},            {"seconds_per_element", "1e-300"},
+        {"seconds_per_element", "0"},                {"compute_seconds", "1e300"},
+        {"step_seconds", "1e300"},                   {"link_seconds", "1e300"},
+        {"link_idle_seconds", "1e300"},              {"stall_seconds", "1e300"},
+        {"error_band_percent", "1e300"},             {"tokens_per_second", "1e300"},
+        {"first_token_seconds", "1e300"},            {"load_seconds", "1e300"},
+        {"lower_bound_seconds", "1e300"},            {"copy_start_seconds", "1e300"},
+    };
+    ofl_compute_point points[] = {{1, 1e-10}, {100, 7e-10}};
+    ofl_workload w = {.struct_size = sizeof w, .context_tokens = 256, .sequences = 2, .compute_point_count = 2, .compute_points = points,
+                      .attention_seconds_per_kv_token = 3e-8, .host_seconds_per_step = 1e-4,
+                      .prefill_attention_seconds_per_kv_token = 1e-8, .host_seconds_per_row = 1e-5, .host_seconds_per_unit = 1e-6,
+                      .host_seconds_per_piece = 1e-6};
+    fixture f;
+    open_fixture(&f, &w);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char key[64];
+        (void)snprintf(key, sizeof key, "\"%s\": ", wrong[i].key);
+        const char *from = strstr(f.json, key);
+        if (from == NULL) fail_msg("no %s in the plan", wrong[i].key);
+        from += strlen(key);
+        char *changed = plan_join(f.json, (size_t)(from - f.json), wrong[i].value, from + strcspn(from, ",}\n")), *made = plan_sign(changed);
+        ofl_plan *back = NULL;
+        if (ofl_plan_from_json(made, strlen(made), &back) != OFL_ERROR_FORMAT) fail_msg("accepted: %s %s", wrong[i].key, wrong[i].value);
+        if (strstr(ofl_error_message(), wrong[i].key) == NULL) fail_msg("%s is not named: %s", wrong[i].key, ofl_error_message());
+        if (strstr(ofl_error_message(), "identity") != NULL) fail_msg("%s: refused by its identity alone", wrong[i].key);
+        free(changed);
+        free(made);
+    }
+    close_fixture(&f);
+}
+
 static void no_verdict(void *context, const char *part, ofl_status status, const char *sentence)
 {
     (void)context;
@@ -402,6 +444,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_sources),
     cmocka_unit_test(test_same_inputs_same_bytes),
     cmocka_unit_test(test_read_back_foretells_the_same),
+    cmocka_unit_test(test_numbers_beyond_all_bounds),
     cmocka_unit_test(test_figures_that_came_later),
     cmocka_unit_test(test_every_mutation_is_refused),
     cmocka_unit_test(test_damaged_json),

@@ -36,10 +36,10 @@ typedef enum ofl_compute_type { OFL_COMPUTE_BF16, OFL_COMPUTE_F32 } ofl_compute_
 
 /* One measured point of the compute: at `tokens` tokens in a step, seconds per weight element read (products, with expansion of stored
  * types and all else that grows with the tokens but not with their context). Between points straight lines; below the first its figure,
- * beyond the last time grows with the tokens. */
+ * beyond the last time grows with the tokens. Tokens from 1 to 2^30, seconds from 1 / OFL_RATE_MOST to OFL_SECONDS_MOST. */
 typedef struct ofl_compute_point { double tokens; double seconds_per_element; } ofl_compute_point;
 
-/* The job to plan for. */
+/* The job to plan for. Each measured time is 0 or from 1 / OFL_RATE_MOST to OFL_SECONDS_MOST seconds, in a plan read back as well. */
 typedef struct ofl_workload {
     uint32_t struct_size;          /* sizeof(ofl_workload); all else may be zero */
     ofl_objective objective;

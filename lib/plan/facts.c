@@ -142,34 +142,54 @@ static ofl_status check_headroom(const ofl_workload *job)
     return OFL_OK;
 }
 
-static ofl_status check_curve(const ofl_compute_point *points, uint32_t count, const char *what)
+static ofl_status check_points(const ofl_workload *job)
 {
-    if (count != 0 && points == NULL) return refuse(what, "a count but no points");
-    for (uint32_t i = 0; i < count; i++) {
-        if (!(isfinite(points[i].tokens) && isfinite(points[i].seconds_per_element)) || points[i].tokens <= 0 ||
-            points[i].seconds_per_element <= 0)
-            return refuse(what, "tokens and seconds must be above 0");
-        if (i > 0 && points[i].tokens <= points[i - 1].tokens) return refuse(what, "tokens must ascend");
+    if (job->compute_point_count != 0 && job->compute_points == NULL) return refuse("compute_points", "a count but no points");
+    if (job->head_point_count != 0 && job->head_points == NULL) return refuse("head_points", "a count but no points");
+    return OFL_OK;
+}
+
+#define SECONDS_LEAST (1 / OFL_RATE_MOST)
+
+/* Sums and shares of such times are numbers. */
+static bool is_time(double seconds) { return seconds >= SECONDS_LEAST && seconds <= OFL_SECONDS_MOST; }
+
+static ofl_status check_curve(const ofl_compute_point *points, uint64_t count, const char *key, ofl_status status)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        if (!(points[i].tokens >= 1 && points[i].tokens <= OFL_TOKENS_MOST))
+            return ofl_fail(status, "plan: %s: tokens of %g; from 1 to 2^30 are needed", key, points[i].tokens);
+        if (!is_time(points[i].seconds_per_element))
+            return ofl_fail(status, "plan: %s: seconds_per_element of %g; from %g to %g are needed", key, points[i].seconds_per_element,
+                            SECONDS_LEAST, OFL_SECONDS_MOST);
+        if (i > 0 && points[i].tokens <= points[i - 1].tokens) return ofl_fail(status, "plan: %s: its tokens must ascend", key);
     }
     return OFL_OK;
 }
 
-static bool is_time(double seconds) { return isfinite(seconds) && seconds >= 0; }
-
-static ofl_status check_points(const ofl_workload *job)
+ofl_status ofl_plan_check_times(const ofl_plan_facts *facts, ofl_status wrong)
 {
-    ofl_status status = check_curve(job->compute_points, job->compute_point_count, "measured compute");
-    if (status == OFL_OK) status = check_curve(job->head_points, job->head_point_count, "measured head");
-    if (status != OFL_OK) return status;
-    if (job->head_point_count != 0 && job->compute_point_count == 0)
-        return refuse("measured head", "it has no effect without measured compute of the blocks; give both");
-    if (!is_time(job->attention_seconds_per_kv_token) || !is_time(job->prefill_attention_seconds_per_kv_token))
-        return refuse("attention time", "no time");
-    if (job->attention_seconds_per_kv_token == 0 && job->prefill_attention_seconds_per_kv_token != 0)
-        return refuse("attention time", "that of prompts has no effect without that of decoding tokens; give both");
-    if (!is_time(job->host_seconds_per_step) || !is_time(job->host_seconds_per_row)) return refuse("host time per step", "no time");
-    if (!is_time(job->host_seconds_per_unit) || !is_time(job->host_seconds_per_piece)) return refuse("host time per unit", "no time");
-    return OFL_OK;
+    const struct { const char *key; double seconds; } times[] = {
+        {"attention_seconds_per_kv_token", facts->attention_seconds},
+        {"prefill_attention_seconds_per_kv_token", facts->prefill_seconds},
+        {"host_seconds_per_step", facts->host_seconds},
+        {"host_seconds_per_row", facts->row_seconds},
+        {"host_seconds_per_unit", facts->unit_seconds},
+        {"host_seconds_per_piece", facts->piece_seconds},
+    };
+    for (size_t i = 0; i < OFL_COUNT_OF(times); i++) {
+        if (times[i].seconds != 0 && !is_time(times[i].seconds))
+            return ofl_fail(wrong, "plan: %s is %g; 0 or from %g to %g seconds are needed", times[i].key, times[i].seconds, SECONDS_LEAST,
+                            OFL_SECONDS_MOST);
+    }
+    ofl_status status = check_curve(facts->points, facts->point_count, "compute_points", wrong);
+    if (status == OFL_OK) status = check_curve(facts->head_points, facts->head_point_count, "head_points", wrong);
+    if (status == OFL_OK && facts->head_point_count != 0 && facts->point_count == 0)
+        return ofl_fail(wrong, "plan: head_points: they have no effect without compute_points; give both");
+    if (status == OFL_OK && facts->attention_seconds == 0 && facts->prefill_seconds != 0)
+        return ofl_fail(wrong, "plan: prefill_attention_seconds_per_kv_token: it has no effect without attention_seconds_per_kv_token; "
+                               "give both");
+    return status;
 }
 
 static ofl_status check_counts(const ofl_workload *job)
@@ -255,6 +275,7 @@ ofl_status ofl_plan_job_read(ofl_plan_facts *facts, ofl_plan_wish *wish, ofl_pla
     ofl_status status = ofl_struct_in(&job, sizeof job, workload != NULL ? workload : &all_default, "ofl_workload");
     if (status == OFL_OK) status = check_job(&job);
     if (status == OFL_OK) status = keep_compute(facts, &job);
+    if (status == OFL_OK) status = ofl_plan_check_times(facts, OFL_ERROR_ARGUMENT);
     if (status == OFL_OK) status = read_wish(facts, &job, wish);
     if (status != OFL_OK) return status;
     facts->headroom_bytes = headroom(&job, facts->figures[OFL_FIGURE_VRAM]);

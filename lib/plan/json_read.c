@@ -4,6 +4,8 @@
 
 #include "plan/plan_state.h"
 
+#define REAL_MOST 1e60 /* figures within their bounds forecast less, and sums of such values are numbers */
+
 void ofl_read_refuse(ofl_json_reader *r, const char *what)
 {
     if (r->status == OFL_OK) r->status = ofl_fail(OFL_ERROR_FORMAT, "plan: JSON: %s; make the plan anew", what);
@@ -49,6 +51,8 @@ double ofl_read_real(ofl_json_reader *r, const cJSON *object, const char *key)
     double value = 0;
     if (r->status == OFL_OK) r->status = ofl_json_get_double(object, "plan", key, &value);
     if (r->status == OFL_OK && value < 0) r->status = ofl_fail(OFL_ERROR_FORMAT, "plan: JSON: \"%s\" is below 0", key);
+    if (r->status == OFL_OK && value > REAL_MOST)
+        r->status = ofl_fail(OFL_ERROR_FORMAT, "plan: JSON: \"%s\" is %g, beyond all that a plan can be made of", key, value);
     return value;
 }
 

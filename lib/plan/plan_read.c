@@ -36,7 +36,8 @@ static void read_hash(reader *r, const cJSON *object, const char *key, char out[
     const char *value = ofl_read_string(&r->json, object, key);
     if (r->json.status == OFL_OK && strspn(value, "0123456789abcdef") == OFL_SHA256_HEX - 1 && strlen(value) == OFL_SHA256_HEX - 1)
         memcpy(out, value, OFL_SHA256_HEX);
-    else ofl_read_refuse(&r->json, "an identity is no SHA-256");
+    else if (r->json.status == OFL_OK)
+        r->json.status = ofl_fail(OFL_ERROR_FORMAT, "plan: JSON: the identity \"%s\" is no SHA-256; make the plan anew", key);
 }
 
 static void read_identity(reader *r)
@@ -157,8 +158,6 @@ static void read_curve(reader *r, const cJSON *workload, const char *key, ofl_co
         ofl_compute_point *p = &points[*count_out];
         p->tokens = ofl_read_real(&r->json, item, "tokens");
         p->seconds_per_element = ofl_read_real(&r->json, item, "seconds_per_element");
-        if (!(p->tokens > (*count_out ? p[-1].tokens : 0)) || !(p->seconds_per_element > 0))
-            ofl_read_refuse(&r->json, "compute points do not ascend");
         (*count_out)++;
     }
 }
@@ -174,6 +173,7 @@ static void read_compute(reader *r, const cJSON *workload)
     f->row_seconds = ofl_read_real(&r->json, workload, "host_seconds_per_row");
     f->unit_seconds = read_optional(r, workload, "host_seconds_per_unit");
     f->piece_seconds = read_optional(r, workload, "host_seconds_per_piece");
+    if (r->json.status == OFL_OK) r->json.status = ofl_plan_check_times(f, OFL_ERROR_FORMAT);
 }
 
 static void read_workload(reader *r)

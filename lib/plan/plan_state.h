@@ -132,6 +132,8 @@ static inline double ofl_larger(double a, double b) { return a > b ? a : b; }
 
 /* facts.c */
 ofl_status ofl_plan_facts_read(ofl_plan_facts *facts, const ofl_model *model, const ofl_machine *machine);
+/* The measured times and points, each by its name; `wrong`: with what it is refused. */
+ofl_status ofl_plan_check_times(const ofl_plan_facts *facts, ofl_status wrong);
 ofl_status ofl_plan_job_read(ofl_plan_facts *facts, ofl_plan_wish *wish, ofl_plan_settings *settings, const ofl_model *model,
                              const ofl_workload *workload);
 void ofl_plan_facts_clear(ofl_plan_facts *facts);
