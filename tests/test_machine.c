@@ -46,6 +46,21 @@ static void nonsense_is_refused(void **state)
     ofl_machine_destroy(machine);
 }
 
+/* None is 1, not known is left out: 0 could be meant as either. */
+static void pinnable_of_none_is_one(void **state)
+{
+    (void)state;
+    static const char none[] = "{\"schema\": \"ofload.machine/1\", \"pinnable_bytes\": 0}";
+    static const char said[] = "pinnable_bytes is 0; where nothing can be page-locked say 1, where it is not known leave it out";
+    ofl_machine *machine = card(), *read = NULL;
+    assert_status(ofl_machine_set(machine, OFL_FIGURE_PINNABLE, 0, OFL_SOURCE_GIVEN), OFL_ERROR_ARGUMENT);
+    assert_non_null(strstr(ofl_error_message(), said));
+    assert_ok(ofl_machine_set(machine, OFL_FIGURE_PINNABLE, 1, OFL_SOURCE_GIVEN));
+    assert_status(ofl_machine_from_json(none, sizeof none - 1, &read), OFL_ERROR_FORMAT);
+    assert_non_null(strstr(ofl_error_message(), said));
+    ofl_machine_destroy(machine);
+}
+
 /* What is assumed from the least rate is a rate as well. */
 static void the_least_rate_is_enough(void **state)
 {
@@ -224,6 +239,7 @@ static void every_allocation_may_fail(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(figures_are_kept_with_their_source),
     cmocka_unit_test(nonsense_is_refused),
+    cmocka_unit_test(pinnable_of_none_is_one),
     cmocka_unit_test(the_least_rate_is_enough),
     cmocka_unit_test(the_name_of_a_device_is_printable),
     cmocka_unit_test(the_identity_follows_figures_and_sources),

@@ -55,7 +55,7 @@ OFL_API void ofl_machine_destroy(ofl_machine *machine);
 /* The longest time. */
 #define OFL_SECONDS_MOST 1e6
 /* Sets a figure, over what it was. A value within those bounds, a size whole, above 0 (COPY_START and RUNTIME: at least 0) and below 2^53;
- * else OFL_ERROR_ARGUMENT. */
+ * else OFL_ERROR_ARGUMENT. A PINNABLE of 1 says that nothing can be page-locked, as a probe does; one that is not set is not known. */
 OFL_API ofl_status ofl_machine_set(ofl_machine *machine, ofl_figure figure, double value, ofl_source source);
 /* A figure in its unit; 0 and OFL_SOURCE_NONE while not set. source_out may be NULL. */
 OFL_API double ofl_machine_get(const ofl_machine *machine, ofl_figure figure, ofl_source *source_out);

@@ -107,6 +107,9 @@ static ofl_status check_value(ofl_figure figure, double value)
     const char *key = figure_keys[figure];
     ofl_figure_unit unit = ofl_figure_unit_of(figure);
     bool zero_allowed = figure == OFL_FIGURE_COPY_START || figure == OFL_FIGURE_RUNTIME;
+    if (value == 0 && figure == OFL_FIGURE_PINNABLE)
+        return ofl_fail(OFL_ERROR_ARGUMENT,
+                        "machine: %s is 0; where nothing can be page-locked say 1, where it is not known leave it out", key);
     if (!isfinite(value) || value < 0 || (value == 0 && !zero_allowed))
         return ofl_fail(OFL_ERROR_ARGUMENT, "machine: %s is %g; a number %s 0 is needed", key, value,
                         zero_allowed ? "of at least" : "above");
