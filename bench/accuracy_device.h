@@ -1,5 +1,5 @@
-/* Compute as a device's of its own: kernels in a stream, which take a time by a law that the planner has to find by measuring, and no core of
- * this machine. */
+/* Simulated compute: kernels in a stream of the simulated device that compute nothing and take a time, by a made-up law that the planner has to
+ * find by measuring, and no core of this machine. */
 #ifndef OFLOAD_BENCH_ACCURACY_DEVICE_H
 #define OFLOAD_BENCH_ACCURACY_DEVICE_H
 
@@ -19,7 +19,7 @@ ofl_status accuracy_device_open(ofl_device *device, const ofl_model *model, accu
 void accuracy_device_close(accuracy_device *d);
 /* By ofl_compute_measure, on the device's clock. */
 ofl_status accuracy_device_measure(accuracy_device *d, const ofl_workload *work, ofl_compute_figures *out);
-/* What each unit takes in such a step. Added up from the slices, so that nothing of the planner's is believed. */
+/* What each unit takes in such a step by the law. Added up from the slices, so that nothing of the planner's is believed. */
 ofl_status accuracy_device_prepare(accuracy_device *d, const ofl_model *model, const ofl_plan *plan, const ofl_step_shape *shape);
 /* Returns when all is computed. */
 ofl_status accuracy_device_step(const accuracy_device *d, ofl_engine *engine, uint32_t units);

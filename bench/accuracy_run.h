@@ -29,7 +29,7 @@ typedef struct accuracy_settings {
 /* Seconds are a step's, the measured ones means of the middle half of the steps by their length. */
 typedef struct accuracy_result {
     ofl_step_estimate forecast;
-    double step, compute, wait, attention; /* as run; compute is the step without its waits for bytes. Attention: of products */
+    double step, compute, wait, attention; /* as run; compute: of products the step without its waits for bytes, of kernels what the law says. Attention: of products */
     double gap;           /* between the end of a step and the beginning of the next */
     double streamed_bytes, probed_rate;    /* of a step; of the link */
     double memory_bytes;                   /* weights on the device, and the ring */

@@ -37,8 +37,10 @@ uint64_t bench_random(uint64_t *state);
 
 /* A row of numbers under names; a table for people, or {"schema":"ofload.bench/1",…} with --json. */
 typedef struct bench_report bench_report;
-/* device may be NULL (nothing was run on one). */
+/* device may be NULL: nothing was run on one, or on one a row (bench_report_simulated). */
 ofl_status bench_report_open(const char *name, const ofl_device *device, bench_output output, bench_report **out);
+/* Says that the rows are of simulated devices, opened and closed for each: what such a device is, and whether its clock is the virtual one. */
+void bench_report_simulated(bench_report *report, const char *device, int virtual_clock);
 void bench_report_row(bench_report *report, const char *label);
 void bench_report_number(bench_report *report, const char *key, double value);
 void bench_report_text(bench_report *report, const char *key, const char *value);

@@ -157,6 +157,7 @@ int bench_compare(int argc, char **argv)
     if (status == OFL_END) return exit_status;
     if (status == OFL_OK) status = check(&c);
     if (status == OFL_OK) status = bench_report_open("compare", NULL, c.output, &report);
+    if (status == OFL_OK) bench_report_simulated(report, "sim:vram=4GB", (int)c.clock);
     if (status == OFL_OK) status = run_cases(&c, report);
     exit_status = bench_report_close(report, &program, status);
     return c.skipped ? EXIT_SKIPPED : exit_status;

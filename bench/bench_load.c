@@ -7,7 +7,8 @@
 #include "bench.h"
 #include "stream_file.h"
 
-enum { RUNS = 3, COLUMNS = 2048, ROWS = 2048 };
+#define DEVICE "sim:vram=2GB,h2d=100GB/s"
+enum { RUNS = 5, COLUMNS = 2048, ROWS = 2048 };
 #define MATRIX_BYTES ((uint64_t)COLUMNS * ROWS * 2)
 #define SMALL_DEVICE_BYTES (3 * MATRIX_BYTES)
 static const uint64_t sizes[] = {UINT64_C(32) << 20, UINT64_C(128) << 20, UINT64_C(512) << 20};
@@ -51,7 +52,7 @@ static ofl_status make_plan(loading *l, uint64_t bytes, int resident)
 static ofl_status open_all(loading *l, const char *path, uint64_t bytes, int resident)
 {
     ofl_status status = make_model(path, (uint32_t)(bytes / MATRIX_BYTES), &l->model);
-    if (status == OFL_OK) status = ofl_device_open("sim:vram=2GB,h2d=100GB/s", &l->device);
+    if (status == OFL_OK) status = ofl_device_open(DEVICE, &l->device);
     if (status == OFL_OK) status = ofl_machine_probe(l->device, &l->machine);
     if (status == OFL_OK) status = ofl_machine_assume(l->machine);
     return status == OFL_OK ? make_plan(l, bytes, resident) : status;
@@ -81,6 +82,7 @@ static ofl_status add_row(bench_report *report, const char *path, uint64_t bytes
     char label[48], size[32];
     double seconds[RUNS] = {0};
     ofl_status status = open_all(&l, path, bytes, resident);
+    if (status == OFL_OK) status = time_load(&l, &seconds[0]); /* not counted: the file is on its way to the disk, memory is new */
     for (int i = 0; i < RUNS && status == OFL_OK; i++) status = time_load(&l, &seconds[i]);
     close_all(&l);
     if (status != OFL_OK) return app_forward(status);
@@ -116,12 +118,13 @@ int bench_load(int argc, char **argv)
     };
     const cli_program program = {"ofload-bench load", "[options]",
                                  "Times loading by size, from a file in the page cache to a simulated device whose link is no limit: "
-                                 "medians of three.",
+                                 "medians of five, after one load that is not counted.",
                                  NULL, options, sizeof options / sizeof options[0]};
     bench_report *report = NULL;
     ofl_status status = bench_parse(&program, argc, argv, &exit_status);
     if (status == OFL_END) return exit_status;
     if (status == OFL_OK) status = bench_report_open("load", NULL, out, &report);
+    if (status == OFL_OK) bench_report_simulated(report, DEVICE, 0);
     for (size_t i = 0; status == OFL_OK && i < sizeof sizes / sizeof sizes[0]; i++) {
         if (sizes[i] <= most) status = run_size(report, folder, sizes[i]);
     }

@@ -33,6 +33,16 @@ ofl_status bench_report_open(const char *name, const ofl_device *device, bench_o
     return OFL_OK;
 }
 
+static void say(cJSON *root, const char *key, cJSON *value) { (void)cJSON_ReplaceItemInObject(root, key, value); }
+
+void bench_report_simulated(bench_report *report, const char *device, int virtual_clock)
+{
+    report->simulated = 1;
+    say(report->root, "device", cJSON_CreateString(device));
+    say(report->root, "simulated", cJSON_CreateTrue());
+    say(report->root, "clock", cJSON_CreateString(virtual_clock ? "virtual" : "wall"));
+}
+
 void bench_report_row(bench_report *report, const char *label)
 {
     report->row = cJSON_CreateObject();

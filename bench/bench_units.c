@@ -7,6 +7,7 @@
 #include "bench.h"
 #include "made.h"
 
+#define DEVICE "sim:vram=2GB,h2d=100GB/s"
 enum { STEPS = 9, WARM_UP = 2 };
 static const uint32_t sizes[] = {16, 64, 256, 1024};
 
@@ -39,7 +40,7 @@ static ofl_status open_engine(engine *e, uint32_t units, const void *data)
     const made_shape shape = {units - 1, 128, 2, 1, 512, 512, 0};
     ofl_status status = made_model_of(&shape, data, &e->model);
     if (status != OFL_OK) return status;
-    status = ofl_device_open("sim:vram=2GB,h2d=100GB/s", &e->device);
+    status = ofl_device_open(DEVICE, &e->device);
     if (status == OFL_OK) status = ofl_machine_probe(e->device, &e->machine);
     if (status == OFL_OK) status = ofl_machine_assume(e->machine);
     if (status == OFL_OK) status = plan_half(e);
@@ -124,6 +125,7 @@ int bench_units(int argc, char **argv)
     ofl_status status = bench_parse(&program, argc, argv, &exit_status);
     if (status == OFL_OK && data == NULL) status = app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
     if (status == OFL_OK) status = bench_report_open("units", NULL, out, &report);
+    if (status == OFL_OK) bench_report_simulated(report, DEVICE, 0);
     for (size_t i = 0; status == OFL_OK && i < sizeof sizes / sizeof sizes[0]; i++) {
         if (sizes[i] <= most) status = run_size(report, sizes[i], data);
     }

@@ -9,7 +9,7 @@ def cells: "| " + (map(tostring) | join(" | ")) + " |";
 def grid($head): ([$head, ($head | map("---"))] + .) | map(cells) | .[];
 def ms: . * 1000 | digits(1);
 def median: sort | if length % 2 == 1 then .[length / 2 | floor] else (.[length / 2 - 1] + .[length / 2]) / 2 end;
-def where: "`\(.command)`, \(.date), commit \(.commit); \(.machine)\(if .note then "; \(.note)" else "" end).";
+def where: "`\(.command)`, \(.date), commit \(.commit); \(.machine)\(if .note then "; \(.note)" else "" end)\(if (.load_before // 0) > 1.5 then "; load of \(.load_before) before it began" else "" end).";
 def rows: .result.rows;
 
 def designs:
@@ -32,9 +32,9 @@ def replay:
    | grid(["layout", "compute", "sequences", "forecast, ms a step", "run", "error", "tokens/s", "published"]));
 
 def published:
-  "`\(.command)`: forecasts from the hardware's stated rates; nothing ran.", "",
+  "`\(.command)`: forecasts from rates of data sheets and of what such links are known to carry; nothing ran.", "",
   ([rows[] | [.label, .sequences, (.tokens_per_second // 0 | rate), (.published | rate), (.assumed // "")]]
-   | grid(["system, model, hardware: layout", "sequences", "forecast, tokens/s", "published", "stated or assumed"]));
+   | grid(["system, model, hardware: layout", "sequences", "forecast, tokens/s", "published", "assumed"]));
 
 def batch:
   "Wall clock, the links are simulated, the products real; two runs of each. " + where, "",
@@ -55,21 +55,25 @@ def queue:
 def points: rows | map(select(.tokens));
 def kind($what): points | map(select(.compute == $what));
 def total($what): rows[] | select(.compute == $what and .worst_error_percent);
-def bounded($what): map(select(.bound == $what) | .error_percent | fabs);
-def names: {kernels: "kernels of the device, which take a time and no core", products: "real products on this machine's cores"};
+def last: rows[-1];
+def bounded($what): map(select(.bound == $what));
+def errors: map(.error_percent | fabs);
+def run_errors: map(.least_error_percent, .most_error_percent | fabs);
+def names: {kernels: "simulated kernels, which take a time and no core", products: "real products on this machine's cores"};
 
 def accuracy:
-  "Wall clock, the links are simulated. " + where, "",
+  "Wall clock, the links are simulated; a point's error is the mean of its \(last.label | capture("(?<n>[0-9]+) times").n) runs. " + where, "",
   ([("kernels", "products") as $k | select(kind($k) | length > 0)
     | ((("link", "compute") as $b | (kind($k) | bounded($b)) | select(length > 0)
-        | [names[$k], "\($b)-bound", length, "\(median | digits(1)) %", "\(max | digits(1)) %"]),
-       ((kind($k) | length) as $n | total($k) | [names[$k], "**all**", $n, "**\(.median_error_percent | digits(1)) %**", "**\(.worst_error_percent | digits(1)) %**"]))]
-   | grid(["compute", "points", "number", "median error", "worst"])), "",
+        | [names[$k], "\($b)-bound", length, "\(errors | median | digits(1)) %", "\(errors | max | digits(1)) %", "\(run_errors | max | digits(1)) %"]),
+       ((kind($k) | length) as $n | total($k)
+        | [names[$k], "**all**", $n, "**\(.median_error_percent | digits(1)) %**", "**\(.worst_error_percent | digits(1)) %**", "\(.worst_run_error_percent | digits(1)) %"]))]
+   | grid(["compute", "points", "number", "median error", "worst", "worst single run"])), "",
   "Of the same point run again the error differs in the median by \([("kernels", "products") as $k | total($k) | "\(.median_spread_percent | digits(1)) points (\($k))"] | join(", ")).";
 
 def accuracy_points:
   "Wall clock, the links are simulated. " + where, "",
-  ([points[] | [.compute, .label, (.forecast_seconds | ms), (.step_seconds | ms), "\(.error_percent | signed(1)) %", "\(.spread_percent | digits(1))", (.over_bound | digits(2)),
+  ([points[] | [.compute, .label + (if (.busy_share // 1) < 0.98 then " (disturbed)" else "" end), (.forecast_seconds | ms), (.step_seconds | ms), "\(.error_percent | signed(1)) %", "\(.spread_percent | digits(1))", (.over_bound | digits(2)),
     "\(.compute_error_percent | signed(1)) %", (.wait_seconds | ms)]]
    | grid(["compute", "point", "forecast, ms a step", "measured", "error", "spread", "over max(link, compute)", "compute against forecast", "waited, ms"]));
 
@@ -86,10 +90,10 @@ def front:
   where, "",
   ([rows[] | [.label, (.items_per_step | digits(0)), (.seconds_per_step * 1e6 | digits(1)), (.slowest_seconds * 1e6 | digits(0))]] | grid(["queue", "shares a step", "µs a step", "slowest"]));
 def units:
-  where, "",
+  "Simulated device \(.result.device). " + where, "",
   ([rows[] | [.units, .streamed_units, (.seconds_per_step * 1e6 | digits(0)), (.seconds_per_unit * 1e6 | digits(2))]] | grid(["units", "of them streamed", "µs a step", "µs a unit"]));
 def load:
-  where, "",
+  "Simulated device \(.result.device). " + where, "",
   ([rows[] | [.label, (.seconds | ms), (.bytes_per_second / 1e9 | digits(2)), "\(.spread_percent | digits(0)) %"]] | grid(["weights", "ms", "GB/s", "spread"]));
 
 def link:
