@@ -3,6 +3,8 @@
 #include "common/cli.h"
 #include "common/show.h"
 
+#include <math.h>
+
 static struct { uint64_t size, count; double rate, flops, number; const char *text; uint32_t choice; int flag, size_given; } got;
 
 static const cli_option options[] = {
@@ -191,6 +193,13 @@ static void figures_for_people(void **state)
     assert_string_equal(cli_show_seconds(b, 0.0562), "56.2 ms");
     assert_string_equal(cli_show_seconds(b, 5e-6), "5.0 µs");
     assert_string_equal(cli_show_seconds(b, 7260), "2 h 01 min");
+    assert_string_equal(cli_show_seconds(b, 359999), "99 h 59 min");
+    assert_string_equal(cli_show_seconds(b, 360000), "4.2 days");
+    assert_string_equal(cli_show_seconds(b, 1e8), "3.2 years");
+    assert_string_equal(cli_show_seconds(b, 1.5e10), "475 years");
+    assert_string_equal(cli_show_seconds(b, 3e12), "95,064 years");
+    assert_string_equal(cli_show_seconds(b, 1e300), "1,000,000+ years");
+    assert_string_equal(cli_show_seconds(b, INFINITY), "never");
     assert_string_equal(cli_show_count(b, 1650), "1,650");
     assert_string_equal(cli_show_count(b, 999), "999");
     assert_string_equal(cli_show_count(b, 1000000), "1,000,000");

@@ -11,6 +11,9 @@
 
 #define LARGEST_WHOLE 9007199254740992.0 /* 2^53 */
 
+#define DAY 86400.0
+#define YEAR (365.25 * DAY)
+
 typedef struct unit { const char *name; double factor; } unit;
 
 static const unit size_units[] = {
@@ -174,7 +177,12 @@ char *cli_show_rate(char *buffer, double bytes_per_second)
 
 char *cli_show_seconds(char *buffer, double seconds)
 {
-    if (seconds >= 1e10) (void)snprintf(buffer, 32, "%.2g s", seconds);
+    char years[32];
+    if (isinf(seconds)) (void)snprintf(buffer, 32, "never");
+    else if (seconds >= 1e6 * YEAR) (void)snprintf(buffer, 32, "1,000,000+ years");
+    else if (seconds >= 100 * YEAR) (void)snprintf(buffer, 32, "%s years", cli_show_count(years, (uint64_t)(seconds / YEAR + 0.5)));
+    else if (seconds >= 1000 * DAY) (void)snprintf(buffer, 32, "%.1f years", seconds / YEAR);
+    else if (seconds >= 100 * 3600) (void)snprintf(buffer, 32, "%.1f days", seconds / DAY);
     else if (seconds >= 5400) (void)snprintf(buffer, 32, "%.0f h %02d min", floor(seconds / 3600), (int)(fmod(seconds, 3600) / 60));
     else if (seconds >= 99.995) (void)snprintf(buffer, 32, "%.0f s", seconds);
     else if (seconds >= 0.99995) (void)snprintf(buffer, 32, "%.2f s", seconds);
