@@ -9,7 +9,7 @@ export PATH=$build/bin:$PATH
 # same PROGRAM [COMMAND]: the names in the three
 same() {
     local help man words
-    help=$("$@" --help | sed -nE 's/^  (--?[a-z-]+|[a-z]+)( .*)?$/\1/p' | sort)
+    help=$("$@" --help | sed -nE 's/^  (--?[a-z-]+|[a-z0-9]+)( .*)?$/\1/p' | sort)
     man=$("$@" --help-man | sed -nE 's/^\\fB([^ ]*)\\fR( .*)?$/\1/; T; s/\\-/-/g; p' | grep -vx -e '' -e "$*" | sort)
     words=$("$@" --help-words | cut -d' ' -f1 | sort)
     [ "$(wc -l <<<"$words")" -gt 2 ] || fail "$*: no words"
@@ -36,6 +36,8 @@ gives() {
     [ "${COMPREPLY[*]}" = "$2" ] || fail "completion of \"${COMP_WORDS[*]}\": ${COMPREPLY[*]}"
 }
 gives ofload-plan --kv-t -- "--kv-type"
+gives ofload-plan --kv-type "" -- "f16 bf16 f32 q8_0 f8"
+gives ofload-batch --kv-type "" -- "f16 bf16 f32 q8_0"
 gives ofload-plan --objective "" -- "latency throughput"
 gives ofload-plan --objective = l -- "latency"
 gives ofload-plan --objective = -- "latency throughput"
@@ -44,5 +46,8 @@ gives ofload-batch me -- "merge"
 gives ofload-batch merge --ov -- "--overwrite"
 gives ofload-batch merge --comp -- ""
 gives ofload-bench mk -- "mkmodel"
+gives ofload-bench replay "" -- "3060 published --scale --steps --compute --json --quiet --help --version"
+gives ofload-bench replay p -- "published"
+gives ofload-bench replay 3060 --sc -- "--scale"
 gives ofload-bench stream --cl -- "--clock"
 exit "$failed"

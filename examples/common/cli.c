@@ -77,7 +77,8 @@ static ofl_status read_value(const cli_option *option, const char *text)
     case CLI_COUNT: return cli_parse_count(text, option->value);
     case CLI_NUMBER: return cli_parse_number(text, option->value);
     case CLI_CHOICE: return read_choice(option->choices, text, option->value);
-    case CLI_COMMAND: break;
+    case CLI_COMMAND:
+    case CLI_WORD: break;
     }
     return app_fail(OFL_ERROR_INTERNAL, "%s has a kind that is not known", option->name);
 }
@@ -168,7 +169,7 @@ ofl_status cli_parse(const cli_program *program, int *argc, char **argv, int *ex
 static bool is_given(const cli_option *option)
 {
     static const char zero[8];
-    if (option->kind == CLI_COMMAND) return false;
+    if (option->value == NULL) return false; /* a word */
     if (option->given != NULL) return *option->given != 0;
     if (option->kind == CLI_TEXT) return *(const char **)option->value != NULL;
     return memcmp(option->value, zero, option->kind == CLI_FLAG || option->kind == CLI_CHOICE ? 4 : 8) != 0;

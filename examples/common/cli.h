@@ -20,7 +20,8 @@ typedef enum cli_kind {
     CLI_COUNT,   /* uint64_t *: a whole number */
     CLI_NUMBER,  /* double * */
     CLI_CHOICE,  /* uint32_t *: index in `choices`, a |-separated list that ends in NULL via the string's end */
-    CLI_COMMAND  /* no option, but a first word that has a program of its own: only told. value is NULL */
+    CLI_COMMAND, /* no option, but a first word that has a program of its own: only told. value is NULL */
+    CLI_WORD     /* no option, but a word that may stand as the argument: only told. value is NULL */
 } cli_kind;
 
 typedef struct cli_option {
@@ -58,7 +59,8 @@ ofl_status cli_parse_flops(const char *text, double *out);
 ofl_status cli_parse_count(const char *text, uint64_t *out);
 ofl_status cli_parse_number(const char *text, double *out);
 
-/* For people: "10.66 GB", "64.0 MiB" (binary = 1), "3.26 GB/s", "1.07 s", "56.2 ms". buffer of at least 32; returned. */
+/* For people: "10.66 GB", "64.0 MiB" (binary = 1), "3.26 GB/s", "1.07 s", "56.2 ms", "4.2 days", "475 years".
+ * buffer of at least 32; returned. */
 char *cli_show_bytes(char *buffer, uint64_t bytes, int binary);
 char *cli_show_rate(char *buffer, double bytes_per_second);
 char *cli_show_seconds(char *buffer, double seconds);

@@ -22,13 +22,17 @@ static const cli_option *row_at(const cli_program *program, size_t i)
 
 const char *cli_option_name(const cli_program *program, size_t i) { return i < row_count(program) ? row_at(program, i)->name : NULL; }
 
-/* Commands come first, under a heading of their own. */
-static void print_rows(const cli_program *program, const char *heading, bool commands, void (*print)(const cli_option *row))
+typedef enum group { COMMANDS, WORDS, OPTIONS } group;
+
+static group group_of(const cli_option *row) { return row->kind == CLI_COMMAND ? COMMANDS : row->kind == CLI_WORD ? WORDS : OPTIONS; }
+
+/* Each group has a heading of its own. */
+static void print_rows(const cli_program *program, const char *heading, group which, void (*print)(const cli_option *row))
 {
     bool any = false;
     for (size_t i = 0; i < row_count(program); i++) {
         const cli_option *row = row_at(program, i);
-        if ((row->kind == CLI_COMMAND) != commands) continue;
+        if (group_of(row) != which) continue;
         if (!any) (void)fputs(heading, stdout);
         any = true;
         print(row);
@@ -48,8 +52,9 @@ static void print_help_row(const cli_option *row)
 static void print_help(const cli_program *program)
 {
     printf("usage: %s %s\n\n%s\n", program->name, program->usage, program->summary);
-    print_rows(program, "\ncommands (each has a --help of its own):\n", true, print_help_row);
-    print_rows(program, "\noptions:\n", false, print_help_row);
+    print_rows(program, "\ncommands (each has a --help of its own):\n", COMMANDS, print_help_row);
+    print_rows(program, "\none of these:\n", WORDS, print_help_row);
+    print_rows(program, "\noptions:\n", OPTIONS, print_help_row);
     if (program->epilogue != NULL) printf("\n%s\n", program->epilogue);
 }
 
@@ -132,8 +137,9 @@ static void print_man(const cli_program *program)
     put_roff_line(program->usage);
     printf(".SH DESCRIPTION\n");
     put_roff_line(program->summary);
-    print_rows(program, ".SH COMMANDS\nEach has a page of its own, and a \\fB\\-\\-help\\fR.\n", true, print_man_row);
-    print_rows(program, ".SH OPTIONS\n", false, print_man_row);
+    print_rows(program, ".SH COMMANDS\nEach has a page of its own, and a \\fB\\-\\-help\\fR.\n", COMMANDS, print_man_row);
+    print_rows(program, ".SH ARGUMENT\nOne of these:\n", WORDS, print_man_row);
+    print_rows(program, ".SH OPTIONS\n", OPTIONS, print_man_row);
     if (program->epilogue == NULL) return;
     printf(".SH NOTES\n");
     put_notes(program->epilogue);
@@ -151,6 +157,7 @@ static void print_word(const cli_option *row)
 {
     printf("%s", row->name);
     if (row->kind == CLI_COMMAND) printf(" command");
+    else if (row->kind == CLI_WORD) printf(" word");
     else if (row->kind == CLI_CHOICE) printf(" %s", row->choices);
     else if (row->kind != CLI_FLAG) printf(" %s", row->kind == CLI_TEXT && names_file(row->argument) ? "file" : "value");
     (void)putchar('\n');

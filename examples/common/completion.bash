@@ -10,7 +10,7 @@ _ofload()
         command=("${COMP_WORDS[1]}")
     fi
     while read -r name kind; do
-        if [[ $name == "$before" && -n $kind && $kind != command ]]; then
+        if [[ $name == "$before" && -n $kind && $kind != command && $kind != word ]]; then
             case $kind in
             file) compopt -o default 2>/dev/null ;;
             value) ;;
