@@ -40,6 +40,23 @@ expect 2 "no effect beside --plan" "$batch" $all --input in.jsonl --output o.jso
 expect 2 "--shard" "$batch" $all --input in.jsonl --output o.jsonl --shard 3/3
 expect 2 "no Slurm array" "$batch" $all --input in.jsonl --output o.jsonl --shard auto
 expect 2 "no whole number" "$batch" $all --input in.jsonl --output o.jsonl --threads many
+# ofload-plan says the same of the options that both have; what needs no device or input is said before either is opened.
+alike() {
+    expect 2 "$1" "$batch" --model tiny.gguf --input not-there.jsonl --output o.jsonl --device none-such "${@:2}"
+    expect 2 "$1" "$build/bin/ofload-plan" --device none-such "${@:2}" tiny.gguf
+}
+alike "--sequences: " --sequences 0
+alike "--sequences: " --sequences -1
+alike "--prefill-chunk: " --prefill-chunk 0
+alike "--context: " --context 0
+alike "--vram: " --vram 0
+alike "--host-ram: " --host-ram 0
+alike "--headroom: " --headroom 100%
+alike "--cut: " --cut 0
+alike "--resident-layers: 13 are too many: the model has 12" --resident-layers 13
+expect 2 "--resident-layers: 13 are" "$build/bin/ofload-plan" --vram 64MB --resident-layers 13 --sweep context=16..32 tiny.gguf
+expect 2 "is more than the" "$batch" $all --input in.jsonl --output o.jsonl --vram 1GB
+expect 2 "no effect on whole layers" "$batch" $all --input in.jsonl --output o.jsonl --cut 1MB --resident-layers 2
 expect 0 "usage: ofload-batch" "$batch" --help
 expect 0 "ofload-batch" "$batch" --version
 
@@ -60,8 +77,8 @@ if [ ! -e /proc/driver/nvidia/version ]; then
     expect 1 "$no_gpu" "$batch" --model tiny.gguf --device cuda:0 --input in.jsonl --output o.jsonl
     expect 1 "$no_gpu" "$batch" --model tiny.gguf --input in.jsonl --output o.jsonl # the default
 fi
-expect 1 "f8 is not supported" "$batch" --model tiny.gguf --device none-such --input in.jsonl --output o.jsonl --kv-type f8
-expect 1 "clock=virtual" "$batch" --model tiny.gguf --device sim:vram=64MiB,h2d=2GB/s,clock=virtual --input in.jsonl --output o.jsonl
+expect 2 "--kv-type: \"f8\" is none of f16|bf16|f32|q8_0" "$batch" $all --input in.jsonl --output o.jsonl --kv-type f8
+expect 2 "clock=virtual" "$batch" --model tiny.gguf --device sim:vram=64MiB,h2d=2GB/s,clock=virtual --input in.jsonl --output o.jsonl
 
 # ---- what is in use is never written over ----
 cp tiny.gguf victim.gguf
@@ -130,6 +147,8 @@ same a.jsonl one.jsonl "many at once, one at a time"
 # A plan made elsewhere.
 "$build/bin/ofload-plan" --device sim:vram=64MiB,h2d=2GB/s --objective throughput --context 64 --kv-type f16 --queue 23 --output p.json tiny.gguf >/dev/null 2>&1 || { echo "ofload-plan failed"; failed=1; }
 expect 0 "23 answered" "$batch" $all --input in.jsonl --output planned.jsonl --plan p.json
+"$build/bin/ofload-plan" --device sim:vram=64MiB,h2d=2GB/s --kv-type f8 --quiet --output f8.json tiny.gguf || { echo "ofload-plan plans no f8"; failed=1; }
+expect 1 "f8 is not supported" "$batch" --model tiny.gguf --device sim:vram=64MiB,h2d=2GB/s --input in.jsonl --output f8.jsonl --plan f8.json
 "$bench" mkmodel --architecture qwen2 --layers 2 --hidden 64 --heads 2 --ffn 64 --output other.gguf >/dev/null
 expect 1 "" "$batch" --model other.gguf --device sim:vram=64MiB,h2d=2GB/s --input in.jsonl --output other.jsonl --plan p.json
 

@@ -8,7 +8,8 @@
 #include "batch/setup.h"
 #include "batch/signals.h"
 
-static ofl_status run(const batch_options *o, int *exit_out)
+/* *option_wrong_out: what failed is an option; else a wrong argument is a file or a figure, since the wording was right. */
+static ofl_status run(const batch_options *o, int *exit_out, bool *option_wrong_out)
 {
     setup *real = NULL;
     backend model;
@@ -32,7 +33,9 @@ static ofl_status run(const batch_options *o, int *exit_out)
         .may_leave = signals_may_leave,
     };
     ofl_status status = setup_open(o, signals_stop, &real, &model);
+    if (status == OFL_OK) status = setup_check(real);
     if (status == OFL_OK) status = batch_run(&settings, &model, exit_out);
+    *option_wrong_out = setup_option_wrong(real);
     setup_close(real);
     return status;
 }
@@ -42,6 +45,7 @@ int main(int argc, char **argv)
     batch_options options;
     const cli_program *program;
     int exit_status;
+    bool option_wrong;
     if (argc > 1 && strcmp(argv[1], "merge") == 0) return merge_main(argc - 1, argv + 1);
     ofl_status status = batch_options_read(argc, argv, &options, &program, &exit_status);
     if (status == OFL_END) return exit_status;
@@ -50,9 +54,8 @@ int main(int argc, char **argv)
 #ifdef OFLOAD_BATCH_CUDA
     forward_use(&forward_cuda);
 #endif
-    status = run(&options, &exit_status);
+    status = run(&options, &exit_status, &option_wrong);
     if (status == OFL_OK) return exit_status;
     exit_status = cli_complain(program, status);
-    /* The wording of the command was right, so what is wrong now is a file or a figure. */
-    return exit_status == EXIT_USAGE ? EXIT_FAILED : exit_status;
+    return exit_status == EXIT_USAGE && !option_wrong ? EXIT_FAILED : exit_status;
 }

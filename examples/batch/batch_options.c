@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "batch/kv.h"
+
 #define DEFAULT_MAX_TOKENS 256
 #define OWN_OPTIONS 19
 
@@ -64,6 +66,7 @@ static void make_table(batch_options *o)
         if (strcmp(planning[i].name, "--objective") == 0) planning[i].help = "what the plan is best at (default: throughput)";
         if (strcmp(planning[i].name, "--context") == 0)
             planning[i].help = "tokens per sequence, prompt and answer (default: as the longest request needs)";
+        if (strcmp(planning[i].name, "--kv-type") == 0) planning[i].argument = planning[i].choices = KV_TYPES_SUPPORTED;
         if (strcmp(planning[i].name, "--device") == 0)
             planning[i].help = "what it runs on: cuda:0 is the default; sim:vram=64MiB,h2d=1GB/s simulates one";
     }
@@ -126,7 +129,8 @@ static ofl_status check(const batch_options *o)
     if (o->dry_run && (o->retry_errors || o->ordered))
         return app_fail(OFL_ERROR_ARGUMENT, "%s has no effect in a dry run; leave one of them out",
                         o->ordered ? "--ordered" : "--retry-errors");
-    return check_plan(o);
+    ofl_status status = check_plan(o);
+    return status == OFL_OK ? plan_options_check(&o->plan) : status;
 }
 
 ofl_status batch_options_read(int argc, char **argv, batch_options *out, const cli_program **program_out, int *exit_out)

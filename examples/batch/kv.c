@@ -20,8 +20,7 @@ static uint64_t row_bytes(ofl_kv_type type, uint32_t dim)
 ofl_status kv_supports(ofl_kv_type type, uint32_t dim)
 {
     if (row_bytes(type, KV_MAX_DIM) == 0)
-        return app_fail(OFL_ERROR_UNSUPPORTED, "KV cache: %s is not supported; f32, f16, bf16 and q8_0 are",
-                        ofl_kv_type_name(type));
+        return app_fail(OFL_ERROR_UNSUPPORTED, "KV cache: %s is not supported; %s are", ofl_kv_type_name(type), KV_TYPES_SUPPORTED);
     if (dim == 0 || dim > KV_MAX_DIM)
         return app_fail(OFL_ERROR_UNSUPPORTED, "KV cache: heads of %u elements are not supported; up to %u are", dim, KV_MAX_DIM);
     if (type == OFL_KV_Q8_0 && dim % GROUP != 0)

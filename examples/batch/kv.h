@@ -9,6 +9,7 @@
 
 #define KV_SPAN 16u
 #define KV_MAX_DIM 256u
+#define KV_TYPES_SUPPORTED "f16|bf16|f32|q8_0" /* in the order of ofl_kv_type */
 
 typedef struct kv_cache {
     uint8_t *base;

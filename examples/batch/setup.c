@@ -22,7 +22,7 @@ struct setup {
     ofl_model *model;
     char weights_hash[HASH128_HEX_BYTES];
     tokenizer *tokenizer;
-    bool template_known;
+    bool template_known, option_wrong;
     chat_template template;
     ofl_device *device;
     ofl_machine *machine;
@@ -267,11 +267,18 @@ static void say_plan(const setup *s)
         ofl_machine_simulated(s->machine) ? "simulated device" : "forecast");
 }
 
+/* What device, machine and planner call a wrong argument comes from an option. */
+static ofl_status note_option(setup *s, ofl_status status)
+{
+    if (status == OFL_ERROR_ARGUMENT) s->option_wrong = true;
+    return status;
+}
+
 static ofl_status plan(void *context, const backend_load *load, const ofl_plan **out)
 {
     setup *s = context;
     ofl_workload *w = &s->workload;
-    ofl_status status = open_machine(s);
+    ofl_status status = note_option(s, open_machine(s));
     if (status == OFL_OK && s->plan == NULL) {
         status = plan_options_workload(&s->options->plan, w);
         w->compute_type = s->compute_type;
@@ -280,7 +287,7 @@ static ofl_status plan(void *context, const backend_load *load, const ofl_plan *
         if (status == OFL_OK) status = measure_compute(s, w, load);
         if (status == OFL_OK) status = measure_sampling(s, w, load);
         if (status == OFL_OK) status = shrink_machine(s);
-        if (status == OFL_OK) status = plan_contexts(s, load);
+        if (status == OFL_OK) status = note_option(s, plan_contexts(s, load));
     }
     if (status != OFL_OK) return status;
     s->first.struct_size = sizeof s->first;
@@ -484,6 +491,10 @@ ofl_status setup_open(const batch_options *options, int (*stop)(void), setup **o
     else setup_close(s);
     return status;
 }
+
+ofl_status setup_check(setup *s) { return note_option(s, plan_options_check_model(&s->options->plan, s->model)); }
+
+bool setup_option_wrong(const setup *s) { return s != NULL && s->option_wrong; }
 
 void setup_close(setup *s)
 {

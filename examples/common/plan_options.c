@@ -202,3 +202,24 @@ ofl_status plan_options_workload(const plan_options *o, ofl_workload *out)
     *out = w;
     return OFL_OK;
 }
+
+ofl_status plan_options_check(const plan_options *o)
+{
+    ofl_workload unused;
+    ofl_machine *scratch = NULL;
+    ofl_status status = plan_options_workload(o, &unused);
+    if (status == OFL_OK) status = app_forward(ofl_machine_create("scratch", &scratch));
+    if (status == OFL_OK) status = set_given(o, scratch);
+    ofl_machine_destroy(scratch);
+    return status;
+}
+
+ofl_status plan_options_check_model(const plan_options *o, const ofl_model *model)
+{
+    ofl_model_shape shape = {.struct_size = sizeof shape};
+    if (!o->given.resident_layers) return OFL_OK;
+    if (ofl_model_shape_get(model, &shape) != OFL_OK) return app_forward(ofl_diagnostic_get()->status);
+    if (o->resident_layers <= shape.block_count) return OFL_OK;
+    return app_fail(OFL_ERROR_ARGUMENT, "--resident-layers: %u are too many: the model has %u; give at most that many",
+                    (unsigned)o->resident_layers, shape.block_count);
+}

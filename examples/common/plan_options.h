@@ -34,6 +34,11 @@ ofl_status plan_options_machine(const plan_options *options, ofl_device *device,
 /* The same before the defaults: what was measured and given alone. */
 ofl_status plan_options_figures(const plan_options *options, ofl_device *device, ofl_machine **out);
 
+/* Before anything is opened: what no machine and no model could make right. */
+ofl_status plan_options_check(const plan_options *options);
+/* What this model makes wrong. */
+ofl_status plan_options_check_model(const plan_options *options, const ofl_model *model);
+
 /* The workload, all else zero. */
 ofl_status plan_options_workload(const plan_options *options, ofl_workload *out);
 

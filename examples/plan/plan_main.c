@@ -58,6 +58,7 @@ static ofl_status make_plan(const settings *s, const char *path, work *w)
 {
     ofl_status status = plan_options_workload(&s->plan, &w->workload);
     if (status == OFL_OK) status = app_forward(ofl_model_open(path, &w->model));
+    if (status == OFL_OK) status = plan_options_check_model(&s->plan, w->model);
     if (status == OFL_OK) status = plan_options_device(&s->plan, &w->device);
     if (status == OFL_OK) status = plan_options_machine(&s->plan, w->device, &w->machine);
     if (status == OFL_OK) status = app_forward(ofl_plan_make(w->model, w->machine, &w->workload, &w->plan));
@@ -156,7 +157,8 @@ static int check_plan(const cli_program *program, const settings *s, const char 
 static ofl_status run_mode(settings *s, const char *path, work *w)
 {
     const sweep_request sweep = {s->sweep, &s->plan, path, s->svg, s->json, s->quiet};
-    ofl_status status = check_targets(s, path);
+    ofl_status status = plan_options_check(&s->plan);
+    if (status == OFL_OK) status = check_targets(s, path);
     if (status != OFL_OK) return status;
     status = s->sweep != NULL ? sweep_run(&sweep) : run(s, path, w);
     return status == OFL_OK ? flush_output() : status;

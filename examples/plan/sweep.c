@@ -80,6 +80,7 @@ static ofl_status collect_figures(const sweep_request *r, sweep *s)
     }
     ofl_status status = plan_options_workload(&options, &s->workload);
     if (status == OFL_OK) status = app_forward(ofl_model_open(r->model, &s->model));
+    if (status == OFL_OK) status = plan_options_check_model(&options, s->model);
     if (status == OFL_OK) status = plan_options_device(&options, &s->device);
     if (status == OFL_OK) status = plan_options_figures(&options, s->device, &machine);
     if (status == OFL_OK) status = app_forward(ofl_machine_to_json(machine, &s->figures));
