@@ -28,6 +28,8 @@ typedef struct bench_output { int json, quiet; } bench_output;
 
 /* cli_parse for a subcommand, which takes options alone. */
 ofl_status bench_parse(const cli_program *program, int argc, char **argv, int *exit_out);
+/* A count or size that was given below `least`. */
+ofl_status bench_check_least(const char *option, int given, uint64_t value, uint64_t least);
 /* Of a clock that only goes forward. */
 double bench_seconds(void);
 /* Sorts the values. */

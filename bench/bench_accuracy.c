@@ -24,6 +24,7 @@ typedef struct table {
 typedef struct accuracy {
     uint64_t repeat, threads;
     uint32_t compute, clock;
+    int threads_given;
     double seconds;
     const char *only;
     bench_output output;
@@ -157,10 +158,10 @@ static ofl_status check(const accuracy *a)
 {
     if (a->repeat == 0 || a->repeat > REPEATS_MOST) return app_fail(OFL_ERROR_ARGUMENT, "--repeat: give 1 to %d", REPEATS_MOST);
     if (!(a->seconds > 0 && a->seconds <= 600)) return app_fail(OFL_ERROR_ARGUMENT, "--seconds: give a number above 0, up to 600");
-    if (a->threads > 256) return app_fail(OFL_ERROR_ARGUMENT, "--threads: give at most 256");
+    if (a->threads_given && (a->threads == 0 || a->threads > 256)) return app_fail(OFL_ERROR_ARGUMENT, "--threads: give 1 to 256");
     if (a->clock && a->compute != KERNELS)
         return app_fail(OFL_ERROR_ARGUMENT, "--compute: products take real time; with --clock virtual there are only kernels");
-    if (a->compute == KERNELS && a->threads > 0)
+    if (a->compute == KERNELS && a->threads_given)
         return app_fail(OFL_ERROR_ARGUMENT, "--threads: has no effect on kernels; give --compute products as well");
     return OFL_OK;
 }
@@ -190,7 +191,8 @@ int bench_accuracy(int argc, char **argv)
         {"--compute", CLI_CHOICE, &a.compute, NULL, "WHAT", "kernels|products|both",
          "the simulated device's own kernels, which take a time and no core; or the example driver's real products on this machine's cores, "
          "which share its memory with the link (default kernels)"},
-        {"--threads", CLI_COUNT, &a.threads, NULL, "N", NULL, "that products compute on (default: the cores less one for the link)"},
+        {"--threads", CLI_COUNT, &a.threads, &a.threads_given, "N", NULL,
+         "that products compute on (default: the cores less one for the link)"},
         {"--clock", CLI_CHOICE, &a.clock, NULL, "CLOCK", "wall|virtual", "of the simulated device; on the virtual one there are only kernels (default wall)"},
         BENCH_OUTPUT_OPTIONS(a.output),
     };

@@ -19,6 +19,7 @@ static const uint32_t counts[] = {1, 24};
 typedef struct comparing {
     const char *python, *script;
     uint64_t steps, torch_threads;
+    int torch_threads_given;
     double link, seconds;
     uint32_t clock;
     bench_output output;
@@ -127,7 +128,8 @@ static ofl_status run_cases(comparing *c, bench_report *report)
 static ofl_status check(const comparing *c)
 {
     if (c->steps == 0 || c->steps > 1000) return app_fail(OFL_ERROR_ARGUMENT, "--steps: give 1 to 1000");
-    if (c->torch_threads > 256) return app_fail(OFL_ERROR_ARGUMENT, "--torch-threads: give at most 256");
+    if (c->torch_threads_given && (c->torch_threads == 0 || c->torch_threads > 256))
+        return app_fail(OFL_ERROR_ARGUMENT, "--torch-threads: give 1 to 256");
     if (!(c->seconds > 0 && c->seconds <= 600)) return app_fail(OFL_ERROR_ARGUMENT, "--seconds: give a number above 0, up to 600");
     ofl_status status = check_path("--python", c->python);
     return status == OFL_OK ? check_path("--script", c->script) : status;
@@ -143,7 +145,8 @@ int bench_compare(int argc, char **argv)
         {"--link", CLI_RATE, &c.link, NULL, "RATE", NULL, "of both (default 1GB/s)"},
         {"--seconds", CLI_NUMBER, &c.seconds, NULL, "N", NULL, "about how long this engine's steps are measured (default 2)"},
         {"--steps", CLI_COUNT, &c.steps, NULL, "N", NULL, "of PyTorch, after two that are not measured (default 7)"},
-        {"--torch-threads", CLI_COUNT, &c.torch_threads, NULL, "N", NULL, "of PyTorch (default: its own choice, all cores)"},
+        {"--torch-threads", CLI_COUNT, &c.torch_threads, &c.torch_threads_given, "N", NULL,
+         "of PyTorch (default: its own choice, all cores)"},
         {"--clock", CLI_CHOICE, &c.clock, NULL, "CLOCK", "wall|virtual",
          "of the simulated device; virtual: for tests, this engine computes nothing (default wall)"},
         BENCH_OUTPUT_OPTIONS(c.output),

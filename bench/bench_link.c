@@ -142,11 +142,11 @@ int bench_link(int argc, char **argv)
 {
     link_options o = {0};
     bench_output out = {0};
-    int exit_status = EXIT_DONE;
+    int pin_given = 0, exit_status = EXIT_DONE;
     const cli_option options[] = {
         {"--device", CLI_TEXT, &o.device, NULL, "cuda:N|sim:…", NULL, "(default: cuda:0, or else " SIMULATED ")"},
         {"--peer", CLI_TEXT, &o.peer, NULL, "cuda:N|none", NULL, "the device to copy to from this one (default: the next GPU, if any)"},
-        {"--pin", CLI_SIZE, &o.pin_bytes, NULL, "SIZE", NULL,
+        {"--pin", CLI_SIZE, &o.pin_bytes, &pin_given, "SIZE", NULL,
          "host memory to page-lock in a try, in steps (default: 1 GiB, or 64 MiB with a paced simulation)"},
         {"--save", CLI_TEXT, &o.save, NULL, "MACHINE.json", NULL, "keep the probe there, for ofload-plan --machine"},
         BENCH_OUTPUT_OPTIONS(out),
@@ -159,6 +159,7 @@ int bench_link(int argc, char **argv)
     bench_report *report = NULL;
     ofl_status status = bench_parse(&program, argc, argv, &exit_status);
     if (status == OFL_END) return exit_status;
+    if (status == OFL_OK) status = bench_check_least("--pin", pin_given, o.pin_bytes, 1);
     if (status == OFL_OK) status = open_device(o.device, &device);
     if (status == OFL_OK) status = open_peer(device, o.peer, &peer);
     if (status == OFL_OK) status = bench_report_open("link", device, out, &report);

@@ -11,7 +11,7 @@
 enum { RUNS = 5, COLUMNS = 2048, ROWS = 2048 };
 #define MATRIX_BYTES ((uint64_t)COLUMNS * ROWS * 2)
 #define SMALL_DEVICE_BYTES (3 * MATRIX_BYTES)
-static const uint64_t sizes[] = {UINT64_C(32) << 20, UINT64_C(128) << 20, UINT64_C(512) << 20};
+static const uint64_t sizes[] = {UINT64_C(32) << 20, UINT64_C(128) << 20, UINT64_C(512) << 20}; /* ascending */
 
 typedef struct loading { ofl_model *model; ofl_machine *machine; ofl_device *device; ofl_plan *plan; } loading;
 
@@ -110,9 +110,9 @@ int bench_load(int argc, char **argv)
     uint64_t most = UINT64_MAX;
     const char *folder = ".";
     bench_output out = {0};
-    int exit_status = EXIT_DONE;
+    int most_given = 0, exit_status = EXIT_DONE;
     const cli_option options[] = {
-        {"--most", CLI_SIZE, &most, NULL, "SIZE", NULL, "leave out larger weights"},
+        {"--most", CLI_SIZE, &most, &most_given, "SIZE", NULL, "leave out larger weights"},
         {"--folder", CLI_TEXT, &folder, NULL, "FOLDER", NULL, "for the file, deleted afterwards (default .)"},
         BENCH_OUTPUT_OPTIONS(out),
     };
@@ -123,6 +123,7 @@ int bench_load(int argc, char **argv)
     bench_report *report = NULL;
     ofl_status status = bench_parse(&program, argc, argv, &exit_status);
     if (status == OFL_END) return exit_status;
+    if (status == OFL_OK) status = bench_check_least("--most", most_given, most, sizes[0]);
     if (status == OFL_OK) status = bench_report_open("load", NULL, out, &report);
     if (status == OFL_OK) bench_report_simulated(report, DEVICE, 0);
     for (size_t i = 0; status == OFL_OK && i < sizeof sizes / sizeof sizes[0]; i++) {

@@ -24,7 +24,7 @@ static const char chatml[] = "{% for message in messages %}{{'<|im_start|>' + me
 typedef struct shape {
     uint32_t architecture, type;
     uint64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocabulary, context, seed;
-    int tied, sparse;
+    int tied, sparse, kv_heads_given, head_dim_given;
     const char *output, *name;
     bench_output printed;
 } shape;
@@ -207,9 +207,9 @@ static ofl_status check_shape(shape *s)
     ofl_status status = check_range("--layers", s->layers, 1, 10000);
     if (status == OFL_OK) status = check_range("--hidden", s->hidden, 1, 1 << 20);
     if (status == OFL_OK) status = check_range("--heads", s->heads, 1, 1 << 16);
-    if (status == OFL_OK && s->kv_heads == 0) s->kv_heads = s->heads;
+    if (status == OFL_OK && !s->kv_heads_given) s->kv_heads = s->heads;
     if (status == OFL_OK) status = check_range("--kv-heads", s->kv_heads, 1, s->heads);
-    if (status == OFL_OK && s->head_dim == 0) s->head_dim = s->hidden / s->heads;
+    if (status == OFL_OK && !s->head_dim_given) s->head_dim = s->hidden / s->heads;
     if (status == OFL_OK) status = check_range("--head-dim", s->head_dim, 2, 1 << 14);
     if (status == OFL_OK) status = check_range("--ffn", s->ffn, 1, 1 << 22);
     if (status == OFL_OK) status = check_range("--vocab", s->vocabulary, LEAST_VOCABULARY, 1 << 22);
@@ -248,8 +248,8 @@ int bench_mkmodel(int argc, char **argv)
         {"--layers", CLI_COUNT, &s.layers, NULL, "N", NULL, "transformer blocks (default: 8)"},
         {"--hidden", CLI_COUNT, &s.hidden, NULL, "N", NULL, "width (default: 512)"},
         {"--heads", CLI_COUNT, &s.heads, NULL, "N", NULL, "attention heads (default: 8)"},
-        {"--kv-heads", CLI_COUNT, &s.kv_heads, NULL, "N", NULL, "key and value heads (default: as many)"},
-        {"--head-dim", CLI_COUNT, &s.head_dim, NULL, "N", NULL, "elements of a head (default: width / heads)"},
+        {"--kv-heads", CLI_COUNT, &s.kv_heads, &s.kv_heads_given, "N", NULL, "key and value heads (default: as many)"},
+        {"--head-dim", CLI_COUNT, &s.head_dim, &s.head_dim_given, "N", NULL, "elements of a head (default: width / heads)"},
         {"--ffn", CLI_COUNT, &s.ffn, NULL, "N", NULL, "width of the feed-forward part (default: 1536)"},
         {"--vocab", CLI_COUNT, &s.vocabulary, NULL, "N", NULL, "tokens: 256 bytes, four more, the rest unused (default: 512)"},
         {"--context", CLI_COUNT, &s.context, NULL, "N", NULL, "trained context to state (default: 4096)"},

@@ -195,13 +195,13 @@ static uint64_t tensors_of(const made_shape *s) { return 3 + (uint64_t)s->layers
 int bench_plan(int argc, char **argv)
 {
     uint64_t most = UINT64_MAX;
-    int bound = 0;
+    int bound = 0, most_given = 0;
     bench_output out = {0};
     int exit_status = EXIT_DONE;
     const cli_option options[] = {
         {"--bound", CLI_FLAG, &bound, NULL, NULL, NULL,
          "instead: the worst step over the bound without any ring, in parts and in whole blocks (modelled)"},
-        {"--most", CLI_COUNT, &most, NULL, "N", NULL, "leave out models of more tensors"},
+        {"--most", CLI_COUNT, &most, &most_given, "N", NULL, "leave out models of more tensors"},
         BENCH_OUTPUT_OPTIONS(out),
     };
     const cli_program program = {"ofload-bench plan", "[options]", "Times planning by the number of tensors, models made in memory: medians of five, and the peak memory of the whole process.",
@@ -209,8 +209,9 @@ int bench_plan(int argc, char **argv)
     bench_report *report = NULL;
     ofl_status status = bench_parse(&program, argc, argv, &exit_status);
     if (status == OFL_END) return exit_status;
-    if (status == OFL_OK && bound && most != UINT64_MAX)
+    if (status == OFL_OK && bound && most_given)
         status = app_fail(OFL_ERROR_ARGUMENT, "--most: it has no effect with --bound; leave one out");
+    if (status == OFL_OK) status = bench_check_least("--most", most_given, most, tensors_of(&sizes[0].shape)); /* the fewest */
     if (status == OFL_OK) status = bench_report_open("plan", NULL, out, &report);
     if (status == OFL_OK && bound) status = add_bound_rows(report);
     for (size_t i = 0; !bound && status == OFL_OK && i < sizeof sizes / sizeof sizes[0]; i++) {

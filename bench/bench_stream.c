@@ -5,7 +5,6 @@
 #include "stream_slots.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MOST_LOADS = 16, TOKENS_MOST = 4096, TOKENS_PAD = 16, TOKENS_KNEE = 0 };
@@ -19,7 +18,7 @@ typedef struct request {
     streaming job;
     const char *compute, *tokens; /* lists; NULL: not given */
     load loads[MOST_LOADS];
-    int load_count, compare;
+    int load_count, compare, ring_given;
     bench_output output;
 } request;
 
@@ -142,9 +141,7 @@ static ofl_status run_all(const request *q, bench_report *report)
 
 static int read_share(const char *word, load *out)
 {
-    char *end;
-    out->share = strtod(word, &end);
-    return *end == '\0' && out->share > 0 && out->share <= 10;
+    return cli_parse_number(word, &out->share) == OFL_OK && out->share > 0 && out->share <= 10;
 }
 
 static int read_tokens(const char *word, load *out)
@@ -158,9 +155,9 @@ static int read_tokens(const char *word, load *out)
 static ofl_status read_loads(request *q)
 {
     char text[128], *rest = text, *word;
-    const char *list = q->tokens != NULL ? q->tokens : q->compute;
+    const char *list = q->tokens != NULL ? q->tokens : q->compute, *option = q->tokens != NULL ? "--tokens" : "--compute";
     size_t length = strlen(list);
-    if (length >= sizeof text) return app_fail(OFL_ERROR_ARGUMENT, "--compute, --tokens: the list is too long");
+    if (length >= sizeof text) return app_fail(OFL_ERROR_ARGUMENT, "%s: the list is too long", option);
     memcpy(text, list, length + 1);
     while ((word = strtok_r(rest, ",", &rest)) != NULL) {
         load *l = &q->loads[q->load_count];
@@ -169,14 +166,14 @@ static ofl_status read_loads(request *q)
             return app_fail(OFL_ERROR_ARGUMENT, "--tokens %s: give up to %d numbers from 1 to %d, or knee, comma between", list, MOST_LOADS, TOKENS_MOST);
         else return app_fail(OFL_ERROR_ARGUMENT, "--compute %s: give up to %d numbers above 0 and up to 10, comma between", list, MOST_LOADS);
     }
-    return q->load_count > 0 ? OFL_OK : app_fail(OFL_ERROR_ARGUMENT, "--compute, --tokens: no number given");
+    return q->load_count > 0 ? OFL_OK : app_fail(OFL_ERROR_ARGUMENT, "%s: no number given", option);
 }
 
 static ofl_status check_options(request *q, int link_given, int clock_given, int folder_given)
 {
     const streaming *s = &q->job;
     if (s->device_spec != NULL && (link_given || clock_given))
-        return app_fail(OFL_ERROR_ARGUMENT, "--link, --clock: have no effect beside --device; leave them out");
+        return app_fail(OFL_ERROR_ARGUMENT, "%s: has no effect beside --device; leave it out", link_given ? "--link" : "--clock");
     if (q->tokens != NULL && q->compute != NULL) return app_fail(OFL_ERROR_ARGUMENT, "--compute: has no effect beside --tokens; leave one out");
     if (q->tokens != NULL && s->device_spec != NULL)
         return app_fail(OFL_ERROR_ARGUMENT, "--device: products run on the simulated device of --link and --clock alone; leave it or --tokens out");
@@ -184,6 +181,8 @@ static ofl_status check_options(request *q, int link_given, int clock_given, int
     if (!(s->resident_percent > 0 && s->resident_percent <= 100))
         return app_fail(OFL_ERROR_ARGUMENT, "--resident: give a percentage above 0, up to 100");
     if (s->steps == 0) return app_fail(OFL_ERROR_ARGUMENT, "--steps: give at least 1");
+    if (s->part_given && s->part == 0) return app_fail(OFL_ERROR_ARGUMENT, "--part: a part of 0 bytes holds nothing; give more");
+    if (q->ring_given && s->ring == 0) return app_fail(OFL_ERROR_ARGUMENT, "--ring: a ring of 0 bytes holds nothing; give more");
     if (folder_given && s->source != FROM_FILE) return app_fail(OFL_ERROR_ARGUMENT, "--folder: has no effect without --from file");
     if (q->compute == NULL) q->compute = "0.1,0.5,0.8,0.95";
     if (q->tokens != NULL && !link_given) q->job.link = TOKENS_LINK;
@@ -204,7 +203,7 @@ static int streaming_main(int argc, char **argv, const char *name, const char *t
         {"--weights", CLI_SIZE, &s->weights, NULL, "SIZE", NULL, "weights of the made-up model (default 256MiB)"},
         {"--resident", CLI_NUMBER, &s->resident_percent, NULL, "PERCENT", NULL, "device memory as a share of the weights (default 45)"},
         {"--part", CLI_SIZE, &s->part, &s->part_given, "SIZE", NULL, "row parts of at most this (default: chosen by the planner)"},
-        {"--ring", CLI_SIZE, &s->ring, NULL, "SIZE", NULL, "staging ring (default: chosen by the planner)"},
+        {"--ring", CLI_SIZE, &s->ring, &q.ring_given, "SIZE", NULL, "staging ring (default: chosen by the planner)"},
         {"--from", CLI_CHOICE, &s->source, NULL, "TIER", "pinned|pageable|file",
          "where streamed weights come from; file: of a file three times the host memory (default pinned)"},
         {"--folder", CLI_TEXT, &s->folder, &folder_given, "FOLDER", NULL, "for the file of --from file, deleted afterwards (default .)"},

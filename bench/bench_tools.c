@@ -10,6 +10,12 @@ ofl_status bench_parse(const cli_program *program, int argc, char **argv, int *e
     return status == OFL_OK && argc > 1 ? app_fail(OFL_ERROR_ARGUMENT, "\"%.60s\" is not expected here", argv[1]) : status;
 }
 
+ofl_status bench_check_least(const char *option, int given, uint64_t value, uint64_t least)
+{
+    if (!given || value >= least) return OFL_OK;
+    return app_fail(OFL_ERROR_ARGUMENT, "%s: give at least %llu", option, (unsigned long long)least);
+}
+
 double bench_seconds(void)
 {
     struct timespec t;

@@ -9,7 +9,7 @@
 
 #define DEVICE "sim:vram=2GB,h2d=100GB/s"
 enum { STEPS = 9, WARM_UP = 2 };
-static const uint32_t sizes[] = {16, 64, 256, 1024};
+static const uint32_t sizes[] = {16, 64, 256, 1024}; /* ascending */
 
 typedef struct engine {
     ofl_device *device;
@@ -111,9 +111,9 @@ int bench_units(int argc, char **argv)
 {
     uint64_t most = UINT64_MAX;
     bench_output out = {0};
-    int exit_status = EXIT_DONE;
+    int most_given = 0, exit_status = EXIT_DONE;
     const cli_option options[] = {
-        {"--most", CLI_COUNT, &most, NULL, "N", NULL, "leave out more units"},
+        {"--most", CLI_COUNT, &most, &most_given, "N", NULL, "leave out more units"},
         BENCH_OUTPUT_OPTIONS(out),
     };
     const cli_program program = {"ofload-bench units", "[options]",
@@ -123,6 +123,7 @@ int bench_units(int argc, char **argv)
     bench_report *report = NULL;
     void *data = calloc(128 * 512, 2);
     ofl_status status = bench_parse(&program, argc, argv, &exit_status);
+    if (status == OFL_OK) status = bench_check_least("--most", most_given, most, sizes[0]);
     if (status == OFL_OK && data == NULL) status = app_fail(OFL_ERROR_HOST_MEMORY, "out of host memory");
     if (status == OFL_OK) status = bench_report_open("units", NULL, out, &report);
     if (status == OFL_OK) bench_report_simulated(report, DEVICE, 0);

@@ -139,7 +139,37 @@ static void mistakes_exit_2_and_failures_1(void **state)
         {"accuracy --threads 2", 2, "no effect"},
         {"accuracy --clock virtual --compute products", 2, "only kernels"},
         {"accuracy --only nothing", 2, "no point"},
+        {"accuracy --compute products --threads 0", 2, "--threads"},
+        {"accuracy --threads 0", 2, "--threads"},
+        {"accuracy --seconds nan", 2, "--seconds"},
         {"compare --steps 0", 2, "--steps"},
+        {"compare --torch-threads 0", 2, "--torch-threads"},
+        {"compare --link 0B/s", 2, "--link"},
+        {"front --queue 0", 2, "--queue"},
+        {"link --pin 0 --device sim:vram=1MB,h2d=2GB/s,clock=virtual", 2, "--pin"},
+        {"plan --most 0", 2, "--most: give at least 93"},
+        {"plan --most 92", 2, "--most"},
+        {"plan --bound --most 100", 2, "--most"},
+        {"units --most 0", 2, "--most: give at least 16"},
+        {"units --most 15", 2, "--most"},
+        {"load --most 0", 2, "--most"},
+        {"load --most 31MiB", 2, "--most"},
+        {"replay 3060 --steps 0", 2, "--steps"},
+        {"replay published --steps 3", 2, "--steps: has no effect"},
+        {"replay published --scale 0", 2, "--scale: has no effect"},
+        {"stream --compute ,", 2, "bench stream: --compute: no number"},
+        {"stream --compute 0", 2, "--compute 0: give"},
+        {"stream --compute nan", 2, "--compute nan: give"},
+        {"designs --compute ,", 2, "bench designs: --compute: no number"},
+        {"designs --tokens ,", 2, "bench designs: --tokens: no number"},
+        {"designs --tokens 0", 2, "--tokens 0: give"},
+        {"stream --steps 0", 2, "--steps"},
+        {"stream --weights 0", 2, "--weights"},
+        {"stream --resident 0", 2, "--resident"},
+        {"stream --part 0", 2, "--part"},
+        {"stream --ring 0", 2, "--ring"},
+        {"stream --link 0", 2, "--link"},
+        {"stream --device sim:vram=1GB,h2d=1GB/s --clock wall", 2, "bench stream: --clock: has no effect"},
         {"compare --python \"it's\"", 2, "--python"},
         {"compare --clock virtual --seconds 0.01 --python false", 1, "no result"},
         {"load --folder /nonexistent --most 32MiB", 1, "/nonexistent"},
@@ -149,6 +179,9 @@ static void mistakes_exit_2_and_failures_1(void **state)
         {"mkmodel --output x --hidden 30 --heads 2", 2, "even"},
         {"mkmodel --output x --hidden 48 --heads 2 --type q8_0", 2, "32"},
         {"mkmodel --output x --vocab 100", 2, "--vocab"},
+        {"mkmodel --output x --kv-heads 0", 2, "--kv-heads"},
+        {"mkmodel --output x --head-dim 0", 2, "--head-dim"},
+        {"mkmodel --output x --layers 0", 2, "--layers"},
         {"mkmodel --output x extra", 2, "extra"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -209,7 +242,7 @@ static void a_full_disk_is_said(void **state)
 {
     (void)state;
     char *output = NULL;
-    int status = bench("plan --most 1 >/dev/full", &output);
+    int status = bench("plan --most 100 >/dev/full", &output);
     if (status != 1 || strstr(output, "standard output") == NULL) fail_msg("%d: %s", status, output);
     free(output);
 }
