@@ -32,7 +32,7 @@ ofl_status bench_parse(const cli_program *program, int argc, char **argv, int *e
 ofl_status bench_check_least(const char *option, int given, uint64_t value, uint64_t least);
 /* Of a clock that only goes forward. */
 double bench_seconds(void);
-/* Sorts the values. */
+/* Sorts the values. Of an even number the mean of the two in the middle; of none 0. */
 double bench_median(double *values, size_t count);
 /* Numbers that are the same on every machine; any state to begin with. */
 uint64_t bench_random(uint64_t *state);

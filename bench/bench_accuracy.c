@@ -86,7 +86,6 @@ static errors errors_of(const table *t, uint32_t point, uint64_t repeat)
     double values[REPEATS_MOST];
     for (uint64_t r = 0; r < repeat; r++) values[r] = percent(t->results[point][r].step, t->results[point][r].forecast.step_seconds);
     double middle = bench_median(values, repeat);
-    if (repeat % 2 == 0) middle = (middle + values[repeat / 2 - 1]) / 2;
     return (errors){middle, values[0], values[repeat - 1]};
 }
 

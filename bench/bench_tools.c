@@ -32,7 +32,9 @@ static int ascending(const void *a, const void *b)
 double bench_median(double *values, size_t count)
 {
     qsort(values, count, sizeof *values, ascending);
-    return values[count / 2];
+    if (count == 0) return 0;
+    double upper = values[count / 2];
+    return count % 2 == 1 ? upper : (upper + values[count / 2 - 1]) / 2;
 }
 
 /* splitmix64 */

@@ -72,7 +72,7 @@ for name in resident chunks parts; do
     near cpu_$name.jsonl gpu.jsonl 8 "plan $name"
 done
 
-on_gpu 1 "--threads has no effect" $model --threads 2 --output gpu.jsonl
+on_gpu 2 "--threads has no effect" $model --threads 2 --output gpu.jsonl
 
 # ---- killed in the middle, and gone on ----
 rm -f gpu.jsonl*
