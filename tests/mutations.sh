@@ -1,13 +1,23 @@
 #!/usr/bin/env bash
 # Takes each wait, record and order of the copy engine away in turn and demands that a test notices: tests/mutations.sh [NAME…]
 # Works in a copy under build-mutations (or $OFLOAD_MUTATIONS_DIR). Minutes; as a CTest (label long) only with OFLOAD_TEST_LONG=1.
-# mutations.txt lists them. One that no longer applies fails too: the list has to follow the code.
+# mutations.txt lists them. One that no longer applies fails too: the list has to follow the code. --apply looks at that alone, in no time.
 set -euo pipefail
 if [ "${1:-}" = --ctest ]; then
     [ -n "${OFLOAD_TEST_LONG:-}" ] || { echo "takes minutes: set OFLOAD_TEST_LONG=1"; exit 77; }
     shift
 fi
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+if [ "${1:-}" = --apply ]; then
+    failed=0
+    while IFS=$'\t' read -r name file substitution; do
+        [[ -z $name || $name == \#* ]] && continue
+        perl -0pe "$substitution" "$root/$file" | cmp -s - "$root/$file" || continue
+        echo "$name does not apply: $file has changed"
+        failed=1
+    done <"$root/tests/mutations.txt"
+    exit $failed
+fi
 work=${OFLOAD_MUTATIONS_DIR:-$root/build-mutations}
 mutants=$root/tests/mutations.txt
 
