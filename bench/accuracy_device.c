@@ -51,6 +51,7 @@ void accuracy_device_close(accuracy_device *d)
 
 /* ---- measured before there is a plan ---- */
 
+/* Counted here again, not as the library does it: it is what its figures are held against. */
 static double pairs(const ofl_compute_run *run)
 {
     double sum = (double)run->decoding * (run->context_tokens + 1.0);

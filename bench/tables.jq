@@ -26,7 +26,7 @@ def tokens:
 
 def rate: if . >= 10 then digits(1) elif . >= 0.1 then digits(2) else digits(3) end;
 def replay:
-  where, "",
+  "Device and link are simulated in every row. " + where, "",
   ([rows[] | [.label, "\(.compute), \(.clock) clock", .sequences, (.forecast_seconds * 1000 | digits(0)), (.step_seconds * 1000 | digits(0)), "\(.error_percent | signed(1)) %",
     (.tokens_per_second | rate), (.published | rate)]]
    | grid(["layout", "compute", "sequences", "forecast, ms a step", "run", "error", "tokens/s", "published"]));
@@ -62,7 +62,7 @@ def run_errors: map(.least_error_percent, .most_error_percent | fabs);
 def names: {kernels: "simulated kernels, which take a time and no core", products: "real products on this machine's cores"};
 
 def accuracy:
-  "Wall clock, the links are simulated; a point's error is the mean of its \(last.label | capture("(?<n>[0-9]+) times").n) runs. " + where, "",
+  "Wall clock, the links are simulated; a point's error is the median (of two the mean) of its \(last.label | capture("(?<n>[0-9]+) times").n) runs. " + where, "",
   ([("kernels", "products") as $k | select(kind($k) | length > 0)
     | ((("link", "compute") as $b | (kind($k) | bounded($b)) | select(length > 0)
         | [names[$k], "\($b)-bound", length, "\(errors | median | digits(1)) %", "\(errors | max | digits(1)) %", "\(run_errors | max | digits(1)) %"]),
@@ -97,7 +97,7 @@ def load:
   ([rows[] | [.label, (.seconds | ms), (.bytes_per_second / 1e9 | digits(2)), "\(.spread_percent | digits(0)) %"]] | grid(["weights", "ms", "GB/s", "spread"]));
 
 def link:
-  where, "",
+  "The link is simulated. " + where, "",
   ([rows[] | select(.seconds) | [.label, (.seconds * 1e6 | digits(1)), (.bytes_per_second / 1e9 | digits(2))]] | grid(["copy", "µs", "GB/s"])), "",
   ([rows[] | select(.start_seconds) | [.label, (.start_seconds * 1e6 | digits(1)), (.bytes_per_second / 1e9 | digits(2))]] | grid(["start + bytes ÷ rate", "start, µs", "rate, GB/s"]));
 

@@ -13,7 +13,7 @@
 
 #define LARGE_PAGE (UINT64_C(2) << 20)
 
-/* Four times what the cores' shared cache often holds: of less, a part stays there from run to run, as it does not in a step. */
+/* Twice and more what the cores' shared cache often holds: of less, a part stays there from run to run, as it does not in a step. */
 static const held_size size = {.block_bytes = UINT64_C(64) << 20, .head_bytes = UINT64_C(64) << 20, .head_elements = UINT64_C(4) << 20,
                                .head_rows = TILE_MAX_ROWS};
 
